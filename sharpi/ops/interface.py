@@ -123,7 +123,7 @@ class ExpertSource(Protocol):
         """
 
     @property
-    def asks_router(self) -> bool:
+    def uses_router(self) -> bool:
         """True if each step has to run the next layer's router early, to predict its experts."""
 
 

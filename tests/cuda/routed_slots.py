@@ -116,7 +116,7 @@ class RoutedSlots:
         assert read(self._device, self.counter, np.int32, (1,))[0] == 0
         return wanted, found
 
-    def bring(self, layer: int, miss: KernelMissMode, phase: Phase) -> set[Outcome]:
+    def copy_listed(self, layer: int, miss: KernelMissMode, phase: Phase) -> set[Outcome]:
         """Copies what was listed for the token's experts; returns where each of them is read."""
         self.world.run(self.world.tables.use(layer, self.ids, miss, phase)[1:])
         span = self.world.tables.outcomes(layer)

@@ -1,7 +1,7 @@
 // Computes the experts that are not on the GPU, while the GPU computes the others.
 //
 // The GPU and the host communicate through two words in page-locked memory, a request and an
-// answer, and go through the layers in turn: a request means that the number of items, their
+// reply, and go through the layers in turn: a request means that the number of items, their
 // experts and their inputs are written. A thread of the host serves the requests: it is awake
 // before the GPU begins, so that a launch that waits for the GPU never keeps the GPU waiting for
 // the host.
@@ -32,7 +32,7 @@ constexpr int kTooLate = -1, kNoMemory = -2;
 // Each side writes one word; neither word is written by both at once.
 struct Mailbox {
   std::atomic<uint32_t>* request;
-  std::atomic<uint32_t>* answer;
+  std::atomic<uint32_t>* reply;
   const int32_t* num_items;
   int32_t* predicted;      // the number of predicted experts, their layer, and then these
   const int32_t* experts;  // of each item
@@ -86,7 +86,7 @@ class MissServer {
     changed_.notify_all();
   }
 
-  // Waits until `count` requests are answered. Returns 0, kTooLate where the GPU made no request
+  // Waits until `count` requests have replies. Returns 0, kTooLate where the GPU made no request
   // in time, or kNoMemory. Time counts from here on: before, kernels may have been compiled.
   int await(int count) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -125,7 +125,7 @@ class MissServer {
         mailbox_.request->store(0, std::memory_order_relaxed);
         const int num_items = *mailbox_.num_items;
         if (num_items || *mailbox_.predicted) compute(layers_[layer], num_items);
-        mailbox_.answer->store(1, std::memory_order_release);
+        mailbox_.reply->store(1, std::memory_order_release);
         const std::lock_guard<std::mutex> lock(mutex_);
         served_++;
         if (served_ == awaited_.load(std::memory_order_relaxed)) changed_.notify_all();
@@ -197,7 +197,7 @@ class MissServer {
   bool is_idle_ = true;
   bool ends_ = false;
   std::atomic<bool> is_cancelled_{false};
-  std::atomic<int> awaited_{0};  // the answer that the caller waits for; 0 while it does not
+  std::atomic<int> awaited_{0};  // the reply that the caller waits for; 0 while it does not
   std::thread thread_;           // last: it uses all the others
 };
 
@@ -207,13 +207,13 @@ class MissServer {
 using namespace sharpi;
 
 // Creates a server with its thread, or null where there is no memory or no thread. `request` and
-// `answer` are uint32 words of page-locked memory; a request is about `num_items` items, with their
+// `reply` are uint32 words of page-locked memory; a request is about `num_items` items, with their
 // `experts`, and about experts `predicted` for a later layer: their number, the layer, and they.
-SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* answer,
+SHARPI_API void* sharpi_misses_create(void* pool, void* request, void* reply,
                                       const int32_t* num_items, int32_t* predicted,
                                       const int32_t* experts, int num_threads, int timeout_ms) {
   const Mailbox mailbox = {static_cast<std::atomic<uint32_t>*>(request),
-                           static_cast<std::atomic<uint32_t>*>(answer), num_items, predicted,
+                           static_cast<std::atomic<uint32_t>*>(reply), num_items, predicted,
                            experts};
   try {
     return new MissServer(*static_cast<Pool*>(pool), mailbox, num_threads, timeout_ms);
@@ -244,7 +244,7 @@ SHARPI_API int sharpi_misses_begin(void* server, const int32_t* layers, int coun
   return 0;
 }
 
-// Waits until so many requests since the beginning are answered. Returns 0, -1 where no request
+// Waits until so many requests since the beginning have replies. Returns 0, -1 where no request
 // came in time, -2 when memory is short.
 SHARPI_API int sharpi_misses_await(void* server, int count) {
   return static_cast<MissServer*>(server)->await(count);

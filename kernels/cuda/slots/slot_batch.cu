@@ -14,9 +14,9 @@ __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* t
   __syncthreads();
 }
 
-// `is_first`: the first batch of its prompt. Misses count as `served`.
+// `is_first`: the first batch of its prompt. Misses are added to `miss_count`.
 __device__ __forceinline__ void look_up_batch(const Slots& s, const int* times, bool is_first,
-                                              Count served) {
+                                              Count miss_count) {
   const int clock = s.head->clock + 1;
   int accesses = 0, hits = 0;
   for (int base = 0; base < s.experts; base += blockDim.x) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void look_up_batch(const Slots& s, const int* times, 
     SlotHeader& head = *s.head;
     head.clock = clock, head.phase = kPrompt;
     head.count(kAccesses) += accesses, head.count(kHits) += hits;
-    head.count(served) += accesses - hits;
+    head.count(miss_count) += accesses - hits;
     head.count(kEarlyWasted) += head.num_early;
     head.num_early = head.num_predictions = 0;
   }
@@ -82,13 +82,14 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
 
 // state: of the layer; ids (tokens, used), distinct in a row; loads: room for all slots; the routes
 // of the batch's last tokens, up to 64, go into `remembered` (64, used), unless it is null.
-// is_first: 0 where other batches of the same prompt came before. served: the Count of misses. One
-// block.
+// is_first: 0 where other batches of the same prompt came before. miss_count: the Count of misses.
+// One block.
 KERNEL __launch_bounds__(256)
     slot_batch(int* state, const int* ids, int* loads, int* remembered, uint64_t* first,
                const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,
                uint64_t* third, const uint64_t* where_third, int experts, int tokens, int used,
-               int num_slots, int num_early, int num_staging, int kind, int is_first, int served) {
+               int num_slots, int num_early, int num_staging, int kind, int is_first,
+               int miss_count) {
   using namespace sharpi;
   __align__(16) __shared__ int words[kMaxStateWords];
   __shared__ int times[kMaxExperts], keys[kMaxExperts], chosen[kMaxExperts];
@@ -101,7 +102,7 @@ KERNEL __launch_bounds__(256)
                    kind};
   if (threadIdx.x < kWarp) send_home(policy.s, policy.tables);
   count_uses(ids, tokens * used, times, experts);
-  look_up_batch(policy.s, times, is_first, Count(served));
+  look_up_batch(policy.s, times, is_first, Count(miss_count));
   policy.fills = true;
   const int skipped = max(0, tokens - kBatchMemory) * used;
   for (int i = threadIdx.x; remembered && i < tokens * used - skipped; i += blockDim.x)

@@ -47,7 +47,7 @@ class ExpertFeed:
         )
         num_experts = store.policy.settings.num_experts
         self._handle = self._library.sharpi_feed_create(
-            store.handle, kind, num_experts, budget, self.asks_router
+            store.handle, kind, num_experts, budget, self.uses_router
         )
         if not self._handle:
             raise MemoryError(f"no memory for the predictor {predictor}")
@@ -73,7 +73,7 @@ class ExpertFeed:
         return self.store.table(layer, piece)
 
     @property
-    def asks_router(self) -> bool:
+    def uses_router(self) -> bool:
         """True if steps have to run the next layer's router to predict its experts."""
         return self.predictor == ROUTER
 

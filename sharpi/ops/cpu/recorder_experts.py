@@ -57,7 +57,7 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
         self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
         source = self._source
-        if source is None or not source.asks_router:
+        if source is None or not source.uses_router:
             return
         h, logits = self._buffer(x.width, Rows.PREDICTED), self._buffer(matrix.rows, Rows.PREDICTED)
         self._norm(x, norm, epsilon, 1, h)

@@ -88,9 +88,9 @@ def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capaci
         batch, seen = Batch(), 0
         for layer in SIZES:
             for chunk in stream.chunks(layer):
-                batch.carry_out(stream.bring(chunk))
+                batch.carry_out(stream.wait_for(chunk))
                 check(stream, chunk, tensors[layer], slots[layer])
-                batch.carry_out(stream.done(chunk))
+                batch.carry_out(stream.refill_after(chunk))
                 seen += chunk.count
         assert seen == len(SIZES) * EXPERTS
         assert batch.is_done
@@ -108,5 +108,5 @@ def test_neighbours_are_one_copy() -> None:
     stream.begin({4: np.array([-1, -1, 0, -1, -1, -1, 1], np.int32)})
     batch = Batch()
     (chunk,) = stream.chunks(4)
-    batch.carry_out(stream.bring(chunk))
+    batch.carry_out(stream.wait_for(chunk))
     assert batch.num_copies == 2 * len(SIZES[4]), "two runs of each tensor"

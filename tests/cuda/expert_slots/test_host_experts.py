@@ -57,9 +57,9 @@ def test_layers_are_answered_as_they_ask_item_by_item() -> None:
         ids, _ = random_routes(count, EXPERTS, 1)
         x = np.random.default_rng(number).standard_normal((count, HIDDEN)).astype(np.float32)
         host.num_items[0], host.experts[:count], host.rows[:count] = count, ids[:, 0], x
-        host.answer[0], host.request[0] = 0, 1
+        host.reply[0], host.request[0] = 0, 1
         experts.await_next()
-        assert (host.request[0], host.answer[0]) == (0, 1)
+        assert (host.request[0], host.reply[0]) == (0, 1)
         wanted = values(layers[number], ids[:, 0], x)
         error = np.linalg.norm(host.values[:count] - wanted) / np.linalg.norm(wanted)
         assert error < 1e-5
@@ -76,7 +76,7 @@ def test_no_items_are_answered_too() -> None:
         experts.begin([0])
         mailbox.host.request[0] = 1
         experts.end()
-        assert mailbox.host.answer[0] == 1
+        assert mailbox.host.reply[0] == 1
     experts.close()
 
 
@@ -88,9 +88,9 @@ def test_a_launch_that_waits_for_the_gpu_is_no_deadlock() -> None:
     experts.add(layer(0), Activation.SILU)
     experts.begin([0] * 50)
     for _ in range(50):  # the GPU, while the launch does not return
-        host.answer[0] = 0
+        host.reply[0] = 0
         host.request[0] = 1
-        while not host.answer[0]:
+        while not host.reply[0]:
             time.sleep(0)
     experts.end()
     experts.close()

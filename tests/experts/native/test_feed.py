@@ -39,7 +39,7 @@ def test_a_new_feed(
     predictor: str | None, feed: Callable[[str | None], ExpertFeed], store: ExpertStore
 ) -> None:
     fresh = feed(predictor)
-    assert fresh.asks_router == (predictor == ROUTER)
+    assert fresh.uses_router == (predictor == ROUTER)
     counts = fresh.counts()
     assert (counts.predicted, counts.used, counts.right) == (0, 0, 0)
     assert fresh.begin_step(may_predict=True) == (predictor is not None)

@@ -16,12 +16,12 @@ constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two probes
 }  // namespace
 
 ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
-                       bool asks_router)
+                       bool uses_router)
     : store_(store),
       predictor_(std::move(predictor)),
       budget_(budget),
       max_staging_(std::min(store.max_group(), store.experts_per_token())),
-      asks_router_(asks_router),
+      uses_router_(uses_router),
       next_(store.num_layers(), -1),
       predicted_(store.num_layers()),
       prefetched_(store.num_layers()) {
@@ -48,7 +48,7 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
   }
   if (!predictor_) return;
   learn(layer, routes, tokens, k, kind);
-  const bool knows_better = asks_router_ && layer != last_layer_;
+  const bool knows_better = uses_router_ && layer != last_layer_;
   if (predicts_ && kind <= StepKind::Tokens && !knows_better) predict(next_[layer]);
 }
 

@@ -27,9 +27,9 @@ enum class StepKind { Token, Tokens, Drafted, Batch };
 class ExpertFeed {
  public:
   // Without a predictor nothing is predicted. A prediction is at most `budget` experts of a layer.
-  // With asks_router, the router predicts for all layers but the first.
+  // With uses_router, the router predicts for all layers but the first.
   ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor, int budget,
-             bool asks_router);
+             bool uses_router);
 
   // Lets small steps request experts from other ranks that hold them, where memory here does not.
   void attach_remote(RemoteExperts* remote) { remote_ = remote; }
@@ -85,7 +85,7 @@ class ExpertFeed {
   ExpertStore& store_;
   std::unique_ptr<Predictor> predictor_;
   const int budget_, max_staging_;
-  const bool asks_router_;
+  const bool uses_router_;
   std::vector<int> next_;  // by layer: the next one with experts; after the last comes the first
   int last_layer_ = -1;
   std::vector<std::vector<int32_t>> predicted_;   // by layer: for its next use

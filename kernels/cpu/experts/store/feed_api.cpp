@@ -22,11 +22,11 @@ std::unique_ptr<Predictor> make_predictor(int kind, int num_layers, int num_expe
 
 // Creates a feed; a negative `predictor` means none. Returns null when memory is short.
 SHARPI_API void* sharpi_feed_create(void* store, int predictor, int num_experts, int budget,
-                                    int asks_router) {
+                                    int uses_router) {
   auto& s = *static_cast<ExpertStore*>(store);
   try {
     auto predictions = make_predictor(predictor, s.num_layers(), num_experts);
-    return new ExpertFeed(s, std::move(predictions), budget, asks_router != 0);
+    return new ExpertFeed(s, std::move(predictions), budget, uses_router != 0);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

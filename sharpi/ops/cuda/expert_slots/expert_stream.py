@@ -109,7 +109,7 @@ class ExpertStream:
                 table[expert] = self._part(chunk, tensor, place, 1).address
         return table
 
-    def bring(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
+    def wait_for(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
         """Yields the calls to make before a chunk computes: they wait until it has been copied.
 
         For the first chunk, they also start the first copies. `wait` receives the waiting time.
@@ -121,7 +121,7 @@ class ExpertStream:
             waiting = WaitFor((self, chunk.buffer))
             yield from (waiting,) if wait is None else (waits.begin(wait), waiting, waits.end(wait))
 
-    def done(self, chunk: Chunk) -> Iterator[Call]:
+    def refill_after(self, chunk: Chunk) -> Iterator[Call]:
         """Yields the calls to make after a chunk has computed: they refill its buffer."""
         number = chunk.number + _NUM_BUFFERS
         if number < len(self._chunks):

@@ -72,8 +72,8 @@ class GpuExpertWeights:
         settings, slotted = self._host_settings, self.slotted
         if settings is None or settings.source is None or slotted is None:
             return False
-        is_asked = settings.source.asks_router and layer in slotted.numbers
-        return is_asked and not slotted.fetches_early(layer)
+        uses_router = settings.source.uses_router and layer in slotted.numbers
+        return uses_router and not slotted.fetches_early(layer)
 
     def register_slotted(
         self,

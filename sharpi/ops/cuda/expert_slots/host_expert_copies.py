@@ -44,7 +44,7 @@ class HostExpertCopies:
         assert self._memory is not None
         return Span(self._memory, first * self.stride, count * self.stride)
 
-    def bring(self, device: Device, expert: int, target: Span) -> None:
+    def copy_to(self, device: Device, expert: int, target: Span) -> None:
         """Copies one expert to GPU memory."""
         if self._memory is None:
             device.upload(target, self.bytes_of(expert))

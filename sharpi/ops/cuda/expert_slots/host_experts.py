@@ -44,7 +44,7 @@ class HostExperts:
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
         self._places: dict[int, int] = {}  # layer -> index of its program
-        self._num_asked = self._num_answered = 0  # of the current step
+        self._num_requests = self._num_replies = 0  # of the current step
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
@@ -88,7 +88,7 @@ class HostExperts:
     def begin(self, layers: Sequence[int]) -> None:
         """Starts to wait for a step's requests: one for each of these layers, in this order."""
         places = np.array([self._places[layer] for layer in layers], np.int32)
-        self._num_asked, self._num_answered = len(places), 0
+        self._num_requests, self._num_replies = len(places), 0
         self._check(
             self._library.sharpi_misses_begin(self._handle, places.ctypes.data, len(places))
         )
@@ -98,15 +98,15 @@ class HostExperts:
 
         Raises DeviceError if the GPU sends no request within the time limit.
         """
-        self._num_answered += 1
-        self._check(self._library.sharpi_misses_await(self._handle, self._num_answered))
+        self._num_replies += 1
+        self._check(self._library.sharpi_misses_await(self._handle, self._num_replies))
 
     def end(self) -> None:
         """Waits until all requests of the step have been computed.
 
         Raises DeviceError as `await_next` does.
         """
-        self._check(self._library.sharpi_misses_await(self._handle, self._num_asked))
+        self._check(self._library.sharpi_misses_await(self._handle, self._num_requests))
 
     def cancel(self) -> None:
         """Stops waiting for the step's remaining requests, because the step was aborted."""

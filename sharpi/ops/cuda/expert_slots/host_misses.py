@@ -17,7 +17,7 @@ class HostMisses:
     def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
         self._mailbox, self.experts = mailbox, experts
 
-    def ask(
+    def request(
         self,
         ids: Span,
         addresses: Span,
@@ -69,8 +69,8 @@ class HostMisses:
         The waiting time is added to `wait`.
         """
         yield waits.begin(wait)
-        yield AwaitWord(self._mailbox.answer, 1, self.experts.await_next, layer)
-        yield WriteWord(self._mailbox.answer, 0)
+        yield AwaitWord(self._mailbox.reply, 1, self.experts.await_next, layer)
+        yield WriteWord(self._mailbox.reply, 0)
         yield merge(
             values, self._mailbox.values, places, ids, weights, out,
             tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,

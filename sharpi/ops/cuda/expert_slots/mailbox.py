@@ -23,7 +23,7 @@ class HostView(NamedTuple):
     """
 
     request: Ints  # (1,)
-    answer: Ints  # (1,)
+    reply: Ints  # (1,)
     num_items: Ints  # (1,)
     predicted: Ints  # (2 + 32,): the number of predicted experts, their layer, then their ids
     experts: Ints  # (items,)
@@ -36,7 +36,7 @@ class Mailbox:
     """Page-locked memory for the GPU's requests of missed experts, and for the host's results.
 
     A request has at most `max_items` items, each with `columns` inputs and `rows` results. The GPU
-    sets `request` to 1 after it has written the items. The host sets `answer` to 1 after it has
+    sets `request` to 1 after it has written the items. The host sets `reply` to 1 after it has
     written the results. The reader of either word sets it back to 0.
     """
 
@@ -48,7 +48,7 @@ class Mailbox:
         ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
         memory, host = device.mapped(ends[-1])
         starts = [0, *ends[:-1]]
-        self.request, self.answer, num_items, self.predicted, *items, self.values = (
+        self.request, self.reply, num_items, self.predicted, *items, self.values = (
             Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
         )
         self.host_items = HostItems(num_items, *items)

@@ -69,7 +69,7 @@ class SlotMemories:
         for slot, expert in enumerate(residents):
             for tensor, piece in zip(self.tensors[number], layer.pieces, strict=True):
                 target = piece.slots.part(slot * piece.stride, piece.num_bytes)
-                tensor.host_copies.bring(self._device, expert, target)
+                tensor.host_copies.copy_to(self._device, expert, target)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
         """Reduces layers to the given numbers of slots, and frees the memory of other slots.

@@ -27,10 +27,10 @@ from sharpi.ops.cuda.launchers.experts.gather_experts import gather_experts
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
+    BatchMissMode,
     KernelMissMode,
     Phase,
     PolicyRules,
-    ServedMisses,
     slot_batch,
     slot_frequency,
     slot_policy,
@@ -153,19 +153,19 @@ class SlotTables:
         tokens: int,
         *,
         is_first: bool = True,
-        served: ServedMisses = ServedMisses.STREAMED,
+        miss_mode: BatchMissMode = BatchMissMode.STREAMED,
     ) -> tuple[Launch, ...]:
         """Returns the launches that fill free slots after a batch has computed a layer.
 
         `ids` (tokens, experts per token) int32 are the batch's routes. `is_first` marks the first
-        batch of a prompt. `served` says how the batch read the experts without a slot.
+        batch of a prompt. `miss_mode` says how the batch read the experts without a slot.
         """
         memory, rules = self._memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
         sizes = {"tokens": tokens, "used": rules.experts_per_token}
         decide = slot_batch(
             rules, memory.state, ids, self._all_loads, remembered,
-            is_first=is_first, served=served, **sizes,
+            is_first=is_first, miss_mode=miss_mode, **sizes,
         )  # fmt: skip
         return decide, self._gather(memory, self._all_loads, memory.state.num_slots)
 

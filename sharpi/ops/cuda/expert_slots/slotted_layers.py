@@ -20,20 +20,20 @@ from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
+    BatchMissMode,
     KernelMissMode,
     Phase,
     PolicyRules,
-    ServedMisses,
 )
 from sharpi.ops.cuda.launchers.waits import Wait
 from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import ExpertWeights
 
 _ID_BYTES = 4
-_SERVED = {
-    "streamed": ServedMisses.STAGED,
-    "in place": ServedMisses.STREAMED,
-    "host": ServedMisses.COMPUTED,
+_BATCH_MODES = {
+    "streamed": BatchMissMode.STAGED,
+    "in place": BatchMissMode.STREAMED,
+    "host": BatchMissMode.COMPUTED,
 }
 _MODES = {
     "load": KernelMissMode.LOAD,
@@ -224,8 +224,8 @@ class SlottedLayers:
 
         `ids` are the batch's routes. `is_first` marks the first batch of a prompt.
         """
-        served = _SERVED[self.prefill_access.access(number)]
-        return self.tables.use_batch(number, ids, tokens, is_first=is_first, served=served)
+        miss_mode = _BATCH_MODES[self.prefill_access.access(number)]
+        return self.tables.use_batch(number, ids, tokens, is_first=is_first, miss_mode=miss_mode)
 
     def begin(self, step: StepShape) -> None:
         """Chooses how a batch, or several that run layer by layer, will read missed experts."""

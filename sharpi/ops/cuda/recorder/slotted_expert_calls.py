@@ -129,13 +129,13 @@ class SlottedExpertCalls(Struct, frozen=True):
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
             if step.batch_index == batches[0]:
-                yield from stream.bring(chunk, slotted.wait(self.layer, step))
+                yield from stream.wait_for(chunk, slotted.wait(self.layer, step))
             if packed is not None:
                 yield from packed.values(parts, tokens, some, is_exact=step.is_exact)
             else:
                 yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
             if step.batch_index == batches[-1]:
-                yield from stream.done(chunk)
+                yield from stream.refill_after(chunk)
         if packed is None and len(chunks) == len(all_chunks):
             yield it.merge(tokens)
         elif packed is None:
@@ -187,7 +187,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         it, host = self.launches, self.expert_weights.host
         what, places = it.what, it.at(it.scratch.places)
         sizes = {"tokens": tokens, "used": what.used}
-        yield from host.ask(
+        yield from host.request(
             ids, parts[0].addresses, it.input, it.input_weights, places,
             columns=it.x.width, predictions=self._predictions(it.step), **sizes,
         )  # fmt: skip

@@ -42,7 +42,7 @@ def run(some: RoutedSlots, tokens: int) -> set[Outcome]:
         way = WAYS[(2 * token + layer) % len(WAYS)]
         for wanted, found in zip(*some.use_twice(layer, *way), strict=True):
             np.testing.assert_array_equal(found, wanted)
-        seen |= some.bring(layer, *way)
+        seen |= some.copy_listed(layer, *way)
     return seen
 
 

@@ -52,7 +52,7 @@ class Phase(IntEnum):
     DECODE = 1
 
 
-class ServedMisses(IntEnum):
+class BatchMissMode(IntEnum):
     """How a batch reads missed experts; the numbers are those of `Count` in slot_state.cuh."""
 
     STAGED = 7  # copied to a buffer
@@ -175,13 +175,13 @@ def slot_batch(
     tokens: int,
     used: int,
     is_first: bool = True,
-    served: ServedMisses = ServedMisses.STREAMED,
+    miss_mode: BatchMissMode = BatchMissMode.STREAMED,
 ) -> Launch:
     """Assigns free slots to the experts of a batch's routes `ids` (tokens, used); evicts none.
 
     The kernel lists the copies to make in `loads`, which has room for all slots. `remembered` is
     the layer's part of `Learning.remembered`. `is_first` marks the first batch of a prompt.
-    `served` says how the batch read missed experts.
+    `miss_mode` says how the batch read missed experts.
     """
     return Launch(
         Kernel("slot_batch", "slot_batch"),
@@ -190,7 +190,7 @@ def slot_batch(
         arguments=(
             *(state.words, ids, loads, remembered, *state.table_arguments()),
             *(np.int32(rules.num_experts), np.int32(tokens), np.int32(used), *state.sizes()),
-            *(np.int32(rules.kind), np.int32(is_first), np.int32(served)),
+            *(np.int32(rules.kind), np.int32(is_first), np.int32(miss_mode)),
         ),
         writes=frozenset({0, 2, 3, 4, 6, 8}),
     )
