@@ -15,7 +15,7 @@ from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.predictor import Predictor
 from sharpi.experts.reference.policy_make import make_policy
-from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
+from sharpi.ops.cuda.expert_slots.last_layer_counts import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers import waits
@@ -364,7 +364,7 @@ def test_the_most_used_experts_without_a_slot(device: Device) -> None:
 
 def test_experts_that_follow_those_of_the_layer_before(device: Device) -> None:
     """The device predicts what the reference does, route by route, also once counts are halved."""
-    following = SlotFollowing(device, rules(PolicyKind.STATIC, layers=3), range(3))
+    counts = LastLayerCounts(device, rules(PolicyKind.STATIC, layers=3), range(3))
     reference = Predictor("last-layer", 3, EXPERTS)
     ids, predicted = (upload(device, np.zeros(USED, np.int32)) for _ in range(2))
     routes = np.random.default_rng(2)
@@ -378,6 +378,6 @@ def test_experts_that_follow_those_of_the_layer_before(device: Device) -> None:
             reference.observe(layer, route)
             device.upload(ids, np.array(route, np.int32))
             if layer < 2:
-                device.launch(following.predict(layer + 1, layer, ids, predicted))
+                device.launch(counts.predict(layer + 1, layer, ids, predicted))
             else:
-                device.launch(following.observe(layer, ids))
+                device.launch(counts.observe(layer, ids))

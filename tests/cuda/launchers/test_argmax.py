@@ -23,9 +23,9 @@ def test_the_input_of_the_next_step(device: Device, is_finite: bool) -> None:
     logits = np.full((1, 40), -np.inf, np.float32)
     logits[0, 33] = 2.0 if is_finite else np.nan
     inputs = upload(device, np.array([7, 100], np.int32))
-    out, following = empty(device, 4), (inputs.part(0, 4), inputs.part(4, 4))
+    out, next_inputs = empty(device, 4), (inputs.part(0, 4), inputs.part(4, 4))
     for _ in range(2):
-        launch = argmax(upload(device, logits), out, rows=1, width=40, following=following)
+        launch = argmax(upload(device, logits), out, rows=1, width=40, next_inputs=next_inputs)
         device.launch(launch)
     assert read(device, out, np.int32, (1,))[0] == (33 if is_finite else -1)
     assert read(device, inputs, np.int32, (2,)).tolist() == [33 if is_finite else 0, 102]

@@ -63,7 +63,7 @@ class GpuExpertWeights:
         """Returns whether predicted experts of a layer can be prefetched to early slots."""
         return self.slotted is not None and self.slotted.fetches_early(layer)
 
-    def tells_host(self, layer: int) -> bool:
+    def sends_predictions_to_host(self, layer: int) -> bool:
         """Returns True if the GPU sends the host the ids of the experts predicted for a layer.
 
         The host then reads them from the disk. The GPU cannot prefetch such experts, because not

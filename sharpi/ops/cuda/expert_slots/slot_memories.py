@@ -56,9 +56,11 @@ class SlotMemories:
     @cached_property
     def tables(self) -> SlotTables:
         """The slots of all layers; the first use allocates them and copies the first experts."""
-        follows = self._settings.predictor == "last-layer"
+        counts_last_layer = self._settings.predictor == "last-layer"
         rules = self._settings.rules
-        tables = SlotTables(self._device, rules, self._slot_layers, follows=follows)
+        tables = SlotTables(
+            self._device, rules, self._slot_layers, counts_last_layer=counts_last_layer
+        )
         for number, layer in self._slot_layers.items():
             loads = tables.first_loads(number)
             self._fill(number, layer, [expert for expert, _ in loads])

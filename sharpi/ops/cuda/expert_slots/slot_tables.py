@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.expert_slots.slot_following import SlotFollowing
+from sharpi.ops.cuda.expert_slots.last_layer_counts import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_state import (
@@ -47,8 +47,8 @@ class SlotTables:
     """The slot states, address tables and copy lists of `layers`, by layer number.
 
     `words` has the slot states with the statistics. The caller copies the experts of `first_loads`
-    to their slots before the first use. `follows` enables the counts of the predictor last-layer.
-    The order of a layer's launches is `prefetch`, `use`, then the experts' kernels.
+    to their slots before the first use. `counts_last_layer` enables the predictor
+    last-layer. The order of a layer's launches is `prefetch`, `use`, then the experts' kernels.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SlotTables:
         rules: PolicyRules,
         layers: Mapping[int, SlotLayer],
         *,
-        follows: bool = False,
+        counts_last_layer: bool = False,
     ) -> None:
         assert rules.kind in DEVICE_KINDS, "a policy that the device does not have"
         assert rules.num_experts <= MAX_EXPERTS, "too many experts"
@@ -65,7 +65,7 @@ class SlotTables:
         self._device, self._rules, self._layers = device, rules, dict(layers)
         self.words = SlotWords(device, rules.num_experts, layers)
         self._learning = SlotLearning(device, rules, layers) if rules.is_learned else None
-        self._following = SlotFollowing(device, rules, layers) if follows else None
+        self._last_layer = LastLayerCounts(device, rules, layers) if counts_last_layer else None
         most = max((layer.num_slots for layer in layers.values()), default=0)
         self._all_loads = self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * most)
         self.overflow = self._span(4)
@@ -193,22 +193,24 @@ class SlotTables:
         """Returns the launch that writes the most used experts without a slot to `ids`."""
         return slot_frequency(self._rules, self._memory[layer].state, ids)
 
-    def follow(self, layer: int, ids: Span, predicted: Span, row: int = 0) -> Launch:
+    def predict_from_last_layer(
+        self, layer: int, ids: Span, predicted: Span, row: int = 0
+    ) -> Launch:
         """Returns the launch that predicts a layer's experts from the previous layer's route `ids`.
 
         It writes them to `predicted`. `row` is the token's row in its step.
         """
-        assert self._following is not None
+        assert self._last_layer is not None
         numbers = list(self._layers)
         after = numbers[numbers.index(layer) - 1]
-        return self._following.predict(layer, after, ids, predicted, row)
+        return self._last_layer.predict(layer, after, ids, predicted, row)
 
     def observe(self, layer: int, ids: Span, row: int = 0) -> Launch | None:
         """Returns the launch that counts a route of the last layer for the predictor last-layer.
 
-        Returns None if `follows` is false.
+        Returns None if `counts_last_layer` is false.
         """
-        return None if self._following is None else self._following.observe(layer, ids, row)
+        return None if self._last_layer is None else self._last_layer.observe(layer, ids, row)
 
     def resize(self, layer: int, num_slots: int) -> None:
         """Changes the number of slots that a layer uses; to be called between tokens.

@@ -10,8 +10,8 @@ from functools import cached_property
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.expert_slots.last_layer_counts import MOST_ROWS
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
-from sharpi.ops.cuda.expert_slots.slot_following import MOST_ROWS
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.expert_slots.slot_moves import SlotMoves
@@ -196,7 +196,9 @@ class SlottedLayers:
         """Returns the launch that writes the most used experts without a slot to `ids`."""
         return self.tables.most_used(number, ids)
 
-    def follow(self, number: int, ids: Span, predicted: Span, num_tokens: int) -> Iterator[Launch]:
+    def predict_from_last_layer(
+        self, number: int, ids: Span, predicted: Span, num_tokens: int
+    ) -> Iterator[Launch]:
         """Yields the launches that predict a layer's experts from the previous layer's routes.
 
         `ids` are those routes, `predicted` receives the experts; both are (tokens, experts per
@@ -207,7 +209,7 @@ class SlottedLayers:
             rows_of(ids, used, num_tokens), rows_of(predicted, used, num_tokens), strict=True
         )
         for row, (route, target) in enumerate(rows):
-            yield self.tables.follow(number, route, target, row)
+            yield self.tables.predict_from_last_layer(number, route, target, row)
 
     def observe(self, number: int, ids: Span, num_tokens: int) -> Iterator[Launch]:
         """Yields the launches that count the last layer's routes for the predictor last-layer.

@@ -28,12 +28,12 @@ def feed_forward(
     expert_weights: GpuExpertWeights,
     x: RecordedTensor,
     what: RecordedFeedForward,
-    own: RoutePrediction | None = None,
-    following: RoutePrediction | None = None,
+    prediction: RoutePrediction | None = None,
+    next_prediction: RoutePrediction | None = None,
 ) -> RecordedTensor:
     """Appends residual + scale * sum of weight * down(act(gate x) * up x): (hidden,).
 
-    `own` is the route prediction for this layer, `following` that for the next one.
+    `prediction` is the route prediction for this layer, `next_prediction` that for the next one.
     """
     declare_input(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
@@ -48,11 +48,13 @@ def feed_forward(
         layer = expert_weights.register_slotted(
             what.expert_weights, what.activation, x.rows, recording.limits
         )
-        if own is not None:
-            recording.hold(own.ids)
-        if following is not None:
-            recording.hold(*following.values)
-        calls = SlottedExpertCalls(launches, expert_weights, layer, own, following).calls
+        if prediction is not None:
+            recording.hold(prediction.ids)
+        if next_prediction is not None:
+            recording.hold(*next_prediction.values)
+        calls = SlottedExpertCalls(
+            launches, expert_weights, layer, prediction, next_prediction
+        ).calls
         recording.append_experts(layer, calls)
     else:
         matrices = tuple(

@@ -24,7 +24,7 @@ from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
 from sharpi.ops.cuda.recorder.route_prediction import (
     RoutePrediction,
     RoutePredictions,
-    after_route,
+    from_last_layer,
     most_used,
     of_predictions,
 )
@@ -181,17 +181,17 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
-        is_told = self._expert_weights.tells_host(router.layer)
-        if not (is_told or self._expert_weights.fetches_early(router.layer)):
+        is_for_host = self._expert_weights.sends_predictions_to_host(router.layer)
+        if not (is_for_host or self._expert_weights.fetches_early(router.layer)):
             return
         rec = self._recording
-        slotted = None if is_told else self._expert_weights.slotted
+        slotted = None if is_for_host else self._expert_weights.slotted
         if slotted is not None and slotted.predictor == "frequency":
             self._route_predictions.add(most_used(rec, slotted, router))
             return
         if slotted is not None and slotted.predictor == "last-layer":
             assert self._latest_route is not None
-            made = after_route(rec, slotted, router, self._latest_route)
+            made = from_last_layer(rec, slotted, router, self._latest_route)
             self._route_predictions.add(made)
             return
         rec.floats(x)
@@ -201,7 +201,9 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             ids, weights = (rec.value(router.num_used, Rows.PREDICTED) for _ in range(2))
             self._choose(logits, router, ids, weights)
         values = (x, h, logits, ids, weights)
-        made = RoutePrediction(router.layer, ids, tuple(operations), values, is_told=is_told)
+        made = RoutePrediction(
+            router.layer, ids, tuple(operations), values, is_for_host=is_for_host
+        )
         self._route_predictions.add(made)
 
     def experts(
@@ -271,7 +273,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
                     self._outputs.largest,
                     rows=1,
                     width=logits.width,
-                    following=self._inputs.first,
+                    next_inputs=self._inputs.first,
                 )
 
         rec.append(calls)

@@ -27,7 +27,7 @@ class RoutePrediction(Struct, frozen=True, eq=False):
     operations: tuple[Calls, ...]  # the operations that compute the ids
     values: tuple[RecordedTensor, ...]  # all values that the operations use
     is_of_all: bool = False  # one prediction stands for all tokens of a step
-    is_told: bool = False  # the prediction is sent to the host, and the GPU prefetches nothing
+    is_for_host: bool = False  # the prediction is sent to the host, and the GPU prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
         """Yields the calls that predict on the side stream, during the previous layer.
@@ -43,23 +43,23 @@ class RoutePrediction(Struct, frozen=True, eq=False):
         if step.predicts:
             yield WaitFor((self, "predict"))
 
-    def fetch(
+    def prefetch(
         self, recording: Recording, layers: SlottedLayers, after: int, step: StepShape
     ) -> Iterator[Call]:
         """Yields the calls that prefetch the predicted experts, if the bus is idle.
 
         They must follow the launch in which layer `after` lists its own loads.
         """
-        if step.predicts and not self.is_told:
+        if step.predicts and not self.is_for_host:
             ids = recording.of(self.ids)
             tokens = 1 if self.is_of_all else step.rows(Rows.PREDICTED)
             launches = layers.prefetch(self.layer, ids, after, tokens)
-            yield SideStream((self, "fetch"), tuple(launches))
+            yield SideStream((self, "prefetch"), tuple(launches))
 
-    def fetched(self, step: StepShape) -> Iterator[Call]:
+    def wait_for_prefetch(self, step: StepShape) -> Iterator[Call]:
         """Yields the wait for the prefetch, before the layer itself looks up its experts."""
-        if step.predicts and not self.is_told:
-            yield WaitFor((self, "fetch"))
+        if step.predicts and not self.is_for_host:
+            yield WaitFor((self, "prefetch"))
 
 
 class RoutePredictions:
@@ -82,9 +82,9 @@ class RoutePredictions:
         `is_slotted` says that the current layer has slots. Without slots it has no list of loads,
         from which a prefetch sees whether the bus is idle; so the second prediction is None.
         """
-        following, self._next = self._next if is_slotted else None, None
-        own, self._now = self._now, following
-        return own, following
+        next_prediction, self._next = self._next if is_slotted else None, None
+        current, self._now = self._now, next_prediction
+        return current, next_prediction
 
 
 def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> RoutePrediction:
@@ -95,14 +95,14 @@ def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> R
     return RoutePrediction(router.layer, ids, tuple(operations), (ids,), is_of_all=True)
 
 
-def after_route(
+def from_last_layer(
     recording: Recording, slotted: SlottedLayers, router: Router, route: Routes
 ) -> RoutePrediction:
     """Records the prediction of a layer's experts from the previous layer's route."""
     with recording.apart() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(
-            lambda step: slotted.follow(
+            lambda step: slotted.predict_from_last_layer(
                 router.layer, route.span(step), recording.of(ids), step.rows(Rows.PREDICTED)
             )
         )

@@ -24,8 +24,8 @@ class SlottedExpertCalls(Struct, frozen=True):
     launches: ExpertLaunches
     expert_weights: GpuExpertWeights
     layer: int
-    own: RoutePrediction | None = None  # for this layer
-    following: RoutePrediction | None = None  # for the next layer
+    prediction: RoutePrediction | None = None  # for this layer
+    next_prediction: RoutePrediction | None = None  # for the next layer
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         """Yields the calls of a step of this shape."""
@@ -47,22 +47,26 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         """Yields the calls of one token; predictions for the next layer run on the side stream."""
-        own, following, at = self.own, self.following, self.launches.recording
-        if following is not None:
-            yield from following.predict(step)
-        if own is not None:
-            yield from own.fetched(step)
+        prediction, next_prediction, at = (
+            self.prediction,
+            self.next_prediction,
+            self.launches.recording,
+        )
+        if next_prediction is not None:
+            yield from next_prediction.predict(step)
+        if prediction is not None:
+            yield from prediction.wait_for_prefetch(step)
         yield from slotted.use(self.layer, ids, step)
-        if following is not None:
-            yield from following.fetch(at, slotted, self.layer, step)
+        if next_prediction is not None:
+            yield from next_prediction.prefetch(at, slotted, self.layer, step)
         parts = slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
         else:
             yield from self.launches.by_item(parts, 1)
-        if following is not None:
-            yield from following.wait_for_prediction(step)
-        elif own is not None and step.predicts:
+        if next_prediction is not None:
+            yield from next_prediction.wait_for_prediction(step)
+        elif prediction is not None and step.predicts:
             yield from slotted.observe(self.layer, ids, 1)
 
     def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
@@ -72,23 +76,25 @@ class SlottedExpertCalls(Struct, frozen=True):
         buffers keep experts for one lookup only; if they are used, each token computes before the
         next token's lookup. The next layer's experts are prefetched as for one token.
         """
-        own, following, ids = self.own, self.following, self.launches.ids
+        prediction, next_prediction, ids = self.prediction, self.next_prediction, self.launches.ids
         assert ids is not None
-        if following is not None:
-            yield from following.predict(step)
-        if own is not None:
-            yield from own.fetched(step)
+        if next_prediction is not None:
+            yield from next_prediction.predict(step)
+        if prediction is not None:
+            yield from prediction.wait_for_prefetch(step)
         stride = 1 if step.misses == "load" else max(1, tokens)
         for first in range(0, tokens, stride):
             for row in range(first, first + stride):
                 yield from slotted.use(self.layer, ids, step, row, tokens)
-            if following is not None and first + stride == tokens:
-                yield from following.fetch(self.launches.recording, slotted, self.layer, step)
+            if next_prediction is not None and first + stride == tokens:
+                yield from next_prediction.prefetch(
+                    self.launches.recording, slotted, self.layer, step
+                )
             some = replace(self, launches=self.launches.since(first))
             yield from some._looked_up(slotted, stride, step)
-        if following is not None:
-            yield from following.wait_for_prediction(step)
-        elif own is not None and step.predicts:
+        if next_prediction is not None:
+            yield from next_prediction.wait_for_prediction(step)
+        elif prediction is not None and step.predicts:
             yield from slotted.observe(self.layer, ids, tokens)
 
     def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
@@ -165,18 +171,23 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _predictions(self, step: StepShape | None) -> Iterator[Call]:
         """Yields the calls that pass the experts predicted for the next layer to the host."""
-        following, slotted, at = (
-            self.following,
+        next_prediction, slotted, at = (
+            self.next_prediction,
             self.expert_weights.slotted,
             self.launches.recording,
         )
         assert slotted is not None
-        if step is None or following is None or not (following.is_told and step.predicts):
+        if (
+            step is None
+            or next_prediction is None
+            or not (next_prediction.is_for_host and step.predicts)
+        ):
             return
-        yield from following.wait_for_prediction(step)
+        yield from next_prediction.wait_for_prediction(step)
         yield self.expert_weights.host.predict(
-            at.of(following.ids), slotted.decode_matrices(following.layer)[0].addresses,
-            layer=following.layer, tokens=step.rows(Rows.PREDICTED), used=following.ids.width,
+            at.of(next_prediction.ids), slotted.decode_matrices(next_prediction.layer)[0].addresses,
+            layer=next_prediction.layer, tokens=step.rows(Rows.PREDICTED),
+            used=next_prediction.ids.width,
         )  # fmt: skip
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:

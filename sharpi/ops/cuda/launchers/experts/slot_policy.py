@@ -265,10 +265,10 @@ def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
     )
 
 
-def slot_follow(
+def slot_last_layer(
     rules: PolicyRules,
-    own: Span,
-    following: Span | None,
+    counts: Span,
+    next_counts: Span | None,
     ids: Span,
     before: Span,
     kept: Span,
@@ -276,17 +276,17 @@ def slot_follow(
 ) -> Launch:
     """Writes to `out` the next layer's experts, predicted from this layer's route `ids`.
 
-    `own` and `following` (1 + experts, experts) float32 are the counts of this layer and of the
-    next one. The kernel adds `ids` and the previous layer's route `before` to `own`, and copies
-    `ids` to `kept`. Routes are (experts per token,) int32, -1 if unknown. In the last layer
-    `following` and `out` are None, and nothing is predicted.
+    `counts` and `next_counts` (1 + experts, experts) float32 are the counts of this layer and of
+    the next one. The kernel adds `ids` and the previous layer's route `before` to `counts`, and
+    copies `ids` to `kept`. Routes are (experts per token,) int32, -1 if unknown. In the last layer
+    `next_counts` and `out` are None, and nothing is predicted.
     """
     sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
     return Launch(
-        Kernel("slot_follow", "slot_follow"),
+        Kernel("slot_last_layer", "slot_last_layer"),
         grid=(1, 1, 1),
         block=_BLOCK,
-        arguments=(own, following, ids, before, kept, out, *sizes),
+        arguments=(counts, next_counts, ids, before, kept, out, *sizes),
         writes=frozenset({0, 4, 5}),
     )
 

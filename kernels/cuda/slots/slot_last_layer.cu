@@ -30,30 +30,30 @@ __device__ __forceinline__ void observe(float* counts, float* seen, const int* b
 
 }  // namespace sharpi
 
-// own: counts of this layer after the one before it, (1 + experts, experts) with how often each was
-// seen in the first row; next: those of the next layer after this one. ids (used,): this layer's
-// experts, distinct, best first; before (used,): those of the layer before, or -1; kept (used,):
-// gets `ids`. predicted (used,): the next layer's, best first, and -1 behind them; null, as `next`,
-// after the last layer.
+// counts: those of this layer after the one before it, (1 + experts, experts) with how often each
+// was seen in the first row; next_counts: those of the next layer after this one. ids (used,): this
+// layer's experts, distinct, best first; before (used,): those of the layer before, or -1; kept
+// (used,): gets `ids`. predicted (used,): the next layer's, best first, and -1 behind them; null,
+// as `next_counts`, after the last layer.
 KERNEL __launch_bounds__(256)
-    slot_follow(float* own, const float* next, const int* ids, const int* before, int* kept,
-                int* predicted, int experts, int used) {
+    slot_last_layer(float* counts, const float* next_counts, const int* ids, const int* before,
+                    int* kept, int* predicted, int experts, int used) {
   using namespace sharpi;
   __shared__ float scores[kMaxExperts];
   __shared__ int route[kMaxListed], below[kMaxListed];
   if (int(threadIdx.x) < used)
     route[threadIdx.x] = ids[threadIdx.x], below[threadIdx.x] = before[threadIdx.x];
   __syncthreads();
-  observe(own + experts, own, below, route, experts, used);
+  observe(counts + experts, counts, below, route, experts, used);
   if (int(threadIdx.x) < used) kept[threadIdx.x] = route[threadIdx.x];
   if (!predicted) return;
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
     float score = 0;
     for (int rank = 0; rank < used; rank++) {
-      const float seen = next[route[rank]];
+      const float seen = next_counts[route[rank]];
       if (seen == 0) continue;
       const float scale = __fdiv_rn(__fdiv_rn(1.f, float(rank + 1)), seen);
-      score = add_as_cpu(score, mul_as_cpu(scale, next[(1 + route[rank]) * experts + e]));
+      score = add_as_cpu(score, mul_as_cpu(scale, next_counts[(1 + route[rank]) * experts + e]));
     }
     scores[e] = score;
   }
