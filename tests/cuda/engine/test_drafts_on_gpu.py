@@ -67,13 +67,13 @@ def test_drafts_wait_for_a_step_that_has_begun(
 ) -> None:
     """So only the last begun step is in vain. The text repeats itself, so there are drafts."""
     path, in_vain = REFERENCES / f"{case}.gguf", []
-    forget = GpuProgram.forget_next
+    discard = GpuProgram.discard_next
 
     def watched(self: GpuProgram) -> None:
         in_vain.extend([1] if self.is_ahead else [])
-        forget(self)
+        discard(self)
 
-    monkeypatch.setattr(GpuProgram, "forget_next", watched)
+    monkeypatch.setattr(GpuProgram, "discard_next", watched)
     request = msgspec.structs.replace(REQUEST, max_tokens=45)
     plain = answer(load(path, context_size=64), request)
     ngram = Speculation(kinds=("ngram",), max_drafts=3)

@@ -15,7 +15,7 @@ from sharpi.engine.engine import Engine
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.recorded import StepShape
-from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
+from sharpi.ops.cuda.replay.next_step import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
 
@@ -57,7 +57,7 @@ def test_the_host_writes_the_first_token_only(load: Load, written: list[int]) ->
 def test_recurrent_states_come_back_from_a_step_in_vain(
     case: str, load: Load, written: list[int]
 ) -> None:
-    """The last step that was begun is unwanted: later readers find the states from before it."""
+    """The last step that was started is unwanted: later readers find the states from before it."""
     answers, states = [], []
     for disabled in ((), ("graphs",)):
         engine = load(DATA / f"{case}.gguf", context_size=128, batch_size=64, disabled=disabled)
@@ -177,16 +177,16 @@ def inputs(token: int, position: int, pages: tuple[int, ...] = (4, 2), state: in
 
 def test_only_the_very_step_is_taken() -> None:
     before = inputs(7, 62)
-    begun = NextStep.after(before, SHAPE, REPLY)
+    started = NextStep.after(before, SHAPE, REPLY)
     before.pages[:] = 5  # a table goes on to change
-    assert begun.is_for([inputs(9, 63)], SHAPE, 9)
-    assert begun.is_for([inputs(9, 63, (4, 8))], SHAPE, 9)  # a page beyond it
+    assert started.is_for([inputs(9, 63)], SHAPE, 9)
+    assert started.is_for([inputs(9, 63, (4, 8))], SHAPE, 9)  # a page beyond it
     others = [inputs(9, 64), inputs(8, 63), inputs(9, 63, (3, 2)), inputs(9, 63, state=1)]
-    assert not any(begun.is_for([other], SHAPE, 9) for other in others)
-    assert not begun.is_for([inputs(9, 63)], SHAPE, 8)
-    assert not begun.is_for([inputs(9, 63), inputs(9, 63)], SHAPE, 9)
+    assert not any(started.is_for([other], SHAPE, 9) for other in others)
+    assert not started.is_for([inputs(9, 63)], SHAPE, 8)
+    assert not started.is_for([inputs(9, 63), inputs(9, 63)], SHAPE, 9)
 
 
 def test_the_next_page_may_not_be_the_sequences_own() -> None:
     last = PAGE_POSITIONS - 1
-    assert [may_follow(inputs(7, last + i)) for i in (-1, 0, 1)] == [True, False, True]
+    assert [may_run_ahead(inputs(7, last + i)) for i in (-1, 0, 1)] == [True, False, True]

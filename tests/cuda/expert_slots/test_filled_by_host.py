@@ -239,7 +239,7 @@ def test_slots_that_the_kv_cache_takes(wanted: list[int], engines: list[Engine])
     assert slotted is not None
     for count in range(NUM_DECODED):
         if count == 8:
-            gpu_part(engine).forget_graphs()
+            gpu_part(engine).drop_graphs()
             slotted.shrink(dict.fromkeys(range(LAYERS), 2))
         tokens.append(sequence.extend_largest(tokens[-1]))
     assert tokens == wanted

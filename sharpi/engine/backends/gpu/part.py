@@ -119,12 +119,12 @@ class GpuPart(RecordedPart[GpuProgram]):
             step = of_outputs(step)
         program = self._program(max_outputs)
         if program is not self._latest:
-            self._forget_next()
+            self._discard_next()
         self._latest = program
         if len(step.segments) == 1:
             self._kept = prompt = self._prompts.takes(step.num_tokens)
             if prompt is not None:
-                self._forget_next()
+                self._discard_next()
                 return self._run(program, step.segments, step.incoming, prompt=prompt)
         passes = list(gpu_passes(step.segments, self._settings.batch_size, self._most_shared))
         if len(passes) > 1:
@@ -195,7 +195,7 @@ class GpuPart(RecordedPart[GpuProgram]):
             values = prompt.run(sequences[0], given, misses=mode.misses)
         else:
             values = program.run(
-                sequences, incoming, largest=largest, reads=reads, goes_on=runs_ahead,
+                sequences, incoming, largest=largest, reads=reads, runs_ahead=runs_ahead,
                 misses=mode.misses, predicts=mode.predicts,
             )  # fmt: skip
             # A step's duration decides about the miss mode. The next one may have begun already.
@@ -208,7 +208,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         routes = partial(self._slotted_routes, program, segments)
         self._tier_steps.end(
             num_tokens, routes, is_decode=num_tokens == len(segments),
-            was_begun=prompt is None and program.was_begun,
+            was_started_ahead=prompt is None and program.was_started_ahead,
         )  # fmt: skip
         return values
 
@@ -257,30 +257,30 @@ class GpuPart(RecordedPart[GpuProgram]):
         program = self._program(self._settings.num_outputs)
         return program.step_replay.calls(program.step(1, 1, position))
 
-    def forget_graphs(self) -> None:
+    def drop_graphs(self) -> None:
         """Forgets captured graphs: the next step of every size launches each kernel singly."""
         for program in self._programs.values():
-            program.forget_graphs()
+            program.drop_graphs()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the weights loaded so far, the KV cache and the recurrent layers' states."""
         return self._memory.weights.num_bytes + self._memory.kv_bytes
 
-    def _forget_next(self) -> None:
+    def _discard_next(self) -> None:
         if self._latest is not None:
-            self._latest.forget_next()
+            self._latest.discard_next()
 
     def _grow_cache(self, num_pages: int) -> None:
         """Grows the KV cache to `num_pages` if it has fewer."""
         growth = self._memory.growth
         if growth is not None and growth.lacks(num_pages):
-            self.forget_graphs()
+            self.drop_graphs()
             growth.grow(num_pages)
 
     def prepare_change(self, num_pages: int = 0) -> None:
         """Drops a step begun early, restores the recurrent states, and grows the KV cache."""
-        self._forget_next()
+        self._discard_next()
         self._grow_cache(num_pages)
 
     def _record(self, max_outputs: int) -> GpuProgram:

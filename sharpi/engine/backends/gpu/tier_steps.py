@@ -44,14 +44,19 @@ class TierSteps:
         return self._gpu_tier is None or self._gpu_tier.may_run_ahead
 
     def end(
-        self, num_tokens: int, routes: StepRoutes, *, is_decode: bool, was_begun: bool = False
+        self,
+        num_tokens: int,
+        routes: StepRoutes,
+        *,
+        is_decode: bool,
+        was_started_ahead: bool = False,
     ) -> None:
         """Ends a step, which the GPU has computed; `routes` returns routes of layers with slots.
 
-        `was_begun`: the GPU began the step early, right after the previous one.
+        `was_started_ahead`: the GPU began the step early, right after the previous one.
         """
         before, self._end = self._end, time.perf_counter()
-        seconds = self._end - (before if was_begun else self._start)
+        seconds = self._end - (before if was_started_ahead else self._start)
         if self._below is not None:
             self._below.end_step(num_tokens, seconds)
         if self._gpu_tier is not None:

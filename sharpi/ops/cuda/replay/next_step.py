@@ -46,7 +46,7 @@ class NextStep(Struct, frozen=True):
         )
 
 
-def may_follow(before: SequenceInputs) -> bool:
+def may_run_ahead(before: SequenceInputs) -> bool:
     """Returns True if the position after these inputs is in the same KV page as their last one.
 
     Only then may the GPU start the next step, because the sequence may not have the next page yet.

@@ -12,7 +12,7 @@ from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.recorded import Calls, MissMode, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
-from sharpi.ops.cuda.replay.next_step import NextStep, may_follow
+from sharpi.ops.cuda.replay.next_step import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
 from sharpi.ops.cuda.replay.step_replay import StepReplay
@@ -48,7 +48,7 @@ class GpuProgram:
         self._hidden = None if hidden is None else Rows4(recording.of(hidden), hidden.width)
         self._reply: Reply | None = None  # of the last step run with `largest`
         self._next: NextStep | None = None
-        self.was_begun = False  # the last step was started before the host knew its token
+        self.was_started_ahead = False  # the last step was started before the host knew its token
         self._router_logits = [Rows4(recording.of(v), v.width) for v in router_logits]
 
     def run(
@@ -58,7 +58,7 @@ class GpuProgram:
         *,
         largest: bool = False,
         reads: bool = True,
-        goes_on: bool = False,
+        runs_ahead: bool = False,
         misses: MissMode = "stream",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
@@ -71,24 +71,26 @@ class GpuProgram:
         If there are several sequences, each must have fewer than `PRODUCT_TOKENS` tokens, and only
         one token if layers have slots. `incoming` (tokens, hidden) is the output of earlier layers
         that another processor computes. With `largest` no logits are copied; the method `largest`
-        waits for the step and returns the id of the largest logit. With `goes_on` the GPU starts
+        waits for the step and returns the id of the largest logit. With `runs_ahead` the GPU starts
         the next step with that token before the host knows it; see `NextStep`. `misses` is the miss
         mode. With `predicts`, each layer of a decode step prefetches experts of the next layer.
         """
-        begun, step = self._next, self._step_shape(sequences)
+        started, step = self._next, self._step_shape(sequences)
         predicts = predicts and step.is_decode and step.tokens == step.outputs
         has_drafts = any(each.states_after for each in sequences)
         step = step._replace(
             largest=largest, misses=misses, predicts=predicts, has_drafts=has_drafts
         )
-        self.was_begun = begun is not None and begun.is_for(sequences, step, self.largest())
-        if begun is not None and self.was_begun:
-            self._reply, self._next = begun.reply, None
+        self.was_started_ahead = started is not None and started.is_for(
+            sequences, step, self.largest()
+        )
+        if started is not None and self.was_started_ahead:
+            self._reply, self._next = started.reply, None
         else:
-            self.forget_next()
+            self.discard_next()
             self._begin(sequences, incoming, step)
-        if goes_on and may_follow(sequences[0]):
-            self._go_on(sequences[0], step)
+        if runs_ahead and may_run_ahead(sequences[0]):
+            self._start_next(sequences[0], step)
         if largest or not reads:
             return np.zeros((0, self._logits.width), np.float32)
         return self.read_logits(self._num_results)
@@ -112,7 +114,7 @@ class GpuProgram:
         self._num_results = step.rows(self._result_rows)
         self._reply = self.outputs.send_largest() if step.largest else None
 
-    def _go_on(self, before: SequenceInputs, step: StepShape) -> None:
+    def _start_next(self, before: SequenceInputs, step: StepShape) -> None:
         """Starts the step that follows the inputs `before`, with the token that argmax has chosen.
 
         Its shape is `step` with other positions. It must not request experts from the host.
@@ -123,7 +125,7 @@ class GpuProgram:
         self.step_replay.replay(after)
         self._next = NextStep.after(before, after, self.outputs.send_largest())
 
-    def forget_next(self) -> None:
+    def discard_next(self) -> None:
         """Discards a step that was started ahead, if any, and restores the state that it changed.
 
         Call it before anything else reads or writes recurrent states.
@@ -196,10 +198,10 @@ class GpuProgram:
             bound *= 2
         return min(bound, self._limits.max_positions)
 
-    def forget_graphs(self) -> None:
+    def drop_graphs(self) -> None:
         """Drops all graphs, because the addresses in them are no longer valid."""
-        self.forget_next()
-        self.step_replay.forget()
+        self.discard_next()
+        self.step_replay.drop_graphs()
 
     @property
     def routes(self) -> list[IntArray]:

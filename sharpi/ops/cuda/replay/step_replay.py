@@ -94,7 +94,7 @@ class StepReplay:
             raise
         host.end()
 
-    def forget(self) -> None:
+    def drop_graphs(self) -> None:
         """Drops all graphs, because the addresses in them are no longer valid."""
         self.graphs.clear()
         self._seen.clear()
