@@ -21,7 +21,7 @@ from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 from sharpi.ops.interface import Activation, Scoring
 
 _FLOAT, _INT = 4, 4
@@ -73,7 +73,7 @@ def expert_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Ca
 
 
 def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
-    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    planes = 0 if reads_floats(arena.quant_type, _PLANES) else _PLANES
     x = activations(device, tokens, s.hidden, planes)
     gate, up = (arena.stacked(device, first, 2) for first in (0, 1))
     items = tokens * s.used
@@ -94,7 +94,7 @@ def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
 
 
 def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
-    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    planes = 0 if reads_floats(arena.quant_type, _PLANES) else _PLANES
     items = tokens * s.used
     hidden = activations(device, items, s.expert_hidden, planes)
     weights = upload(device, np.full((tokens, s.used), 1 / s.used, np.float32))
@@ -134,7 +134,7 @@ def dense_cases(device: Device, quant_type: QuantType, s: Sizes) -> Iterator[Cas
 
 
 def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
-    planes = 0 if takes_floats(arena.quant_type, _PLANES) else _PLANES
+    planes = 0 if reads_floats(arena.quant_type, _PLANES) else _PLANES
     x = activations(device, tokens, arena.columns, planes)
     out = allocate(device, _FLOAT * tokens * arena.rows)
     launches = [

@@ -93,7 +93,7 @@ struct MatmulKernels {
 // Return the values and the bytes of a block; 0 for an unknown type.
 int block_values(QuantType);
 int block_bytes(QuantType);
-inline bool takes_floats(QuantType type, Precision precision) {
+inline bool reads_floats(QuantType type, Precision precision) {
   return precision == Precision::Exact || type == QuantType::F32 || type == QuantType::F16 ||
          type == QuantType::BF16;
 }

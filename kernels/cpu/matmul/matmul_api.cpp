@@ -70,7 +70,7 @@ SHARPI_API int sharpi_matmul(const char* isa_name, int type_id, int precision, c
   const ProductFn product = isa->matmul->product(type, Precision(precision));
   if (!product) return kUnknownType;
   try {
-    const bool floats = takes_floats(type, Precision(precision));
+    const bool floats = reads_floats(type, Precision(precision));
     const Tokens made = make_tokens(*isa->matmul, floats, x, tokens, columns);
     multiply(product, made, static_cast<const uint8_t*>(weights), type, rows, columns, out);
   } catch (const std::bad_alloc&) {

@@ -25,7 +25,7 @@ bool has_sdot() {
 // Float activations use the plain loops, which the compiler vectorises well here.
 template <class Dot>
 ProductFn product(QuantType type, Precision precision) {
-  if (takes_floats(type, precision)) return plain_product(type, precision);
+  if (reads_floats(type, precision)) return plain_product(type, precision);
   return product_of(type, [](auto constant) { return neon::tile_product<Dot, constant()>; });
 }
 

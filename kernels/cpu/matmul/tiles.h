@@ -22,8 +22,8 @@ inline Precision kernel_precision(Rounding rounding) {
   return rounding == Rounding::None ? Precision::Exact : Precision::Int8;
 }
 inline int levels(Rounding rounding) { return rounding == Rounding::Int16 ? 2 : 1; }
-inline bool takes_floats(QuantType type, Rounding rounding) {
-  return takes_floats(type, kernel_precision(rounding));
+inline bool reads_floats(QuantType type, Rounding rounding) {
+  return reads_floats(type, kernel_precision(rounding));
 }
 
 inline int activation_blocks(int columns) { return (columns + 255) / 256; }
@@ -56,7 +56,7 @@ inline void round_row(const Isa& isa, const float* x, int columns, Activation* r
 // Returns the new end.
 inline const void** add_token(const void** at, const float* x, Activation* row, int columns,
                               QuantType type, Rounding rounding) {
-  if (takes_floats(type, rounding)) {
+  if (reads_floats(type, rounding)) {
     *at++ = x;
     return at;
   }
@@ -68,7 +68,7 @@ inline const void** add_token(const void** at, const float* x, Activation* row, 
 // `out`.
 inline void run_tile(const Isa& isa, Product& product, QuantType type, Rounding rounding,
                      const void* const* tokens, int num_tokens, float* out) {
-  const int rows_each = takes_floats(type, rounding) ? 1 : levels(rounding);
+  const int rows_each = reads_floats(type, rounding) ? 1 : levels(rounding);
   product.tokens = tokens;
   product.num_tokens = num_tokens * rows_each;
   product.out = out;

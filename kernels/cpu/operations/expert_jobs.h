@@ -56,10 +56,10 @@ struct ExpertShape {
   }
   Rounding rounding() const { return Rounding(p.precision); }
   bool floats_in() const {
-    return (!has_gate() || takes_floats(QuantType(p.gate.type), rounding())) &&
-           takes_floats(QuantType(p.up.type), rounding());
+    return (!has_gate() || reads_floats(QuantType(p.gate.type), rounding())) &&
+           reads_floats(QuantType(p.up.type), rounding());
   }
-  bool floats_down() const { return takes_floats(QuantType(p.down.type), rounding()); }
+  bool floats_down() const { return reads_floats(QuantType(p.down.type), rounding()); }
   float* hidden_row(int slot) const {
     return reinterpret_cast<float*>(*hidden) + size_t(slot) * width();
   }

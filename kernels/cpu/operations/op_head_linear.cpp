@@ -83,7 +83,7 @@ void add_head_linear(Program& program, const HeadLinearParams& p) {
   uint8_t* const* activations = program.request(
       Scratch::Activations,
       activation_bytes(size_t(program.max_tokens) * p.num_heads, p.stacked.columns, rounding));
-  if (!takes_floats(QuantType(p.stacked.type), rounding))
+  if (!reads_floats(QuantType(p.stacked.type), rounding))
     program.add<QuantiseHeads>(p, program.isa, activations);
   program.add<HeadLinear>(p, program.isa, activations);
 }

@@ -80,7 +80,7 @@ class Linear : public Stage {
 
 bool needs_rounding(const LinearParams& p) {
   for (int m = 0; m < p.num_matrices; m++)
-    if (!takes_floats(QuantType(p.matrices[m].type), Rounding(p.precision))) return true;
+    if (!reads_floats(QuantType(p.matrices[m].type), Rounding(p.precision))) return true;
   return false;
 }
 

@@ -68,7 +68,7 @@ inline float float_at(QuantType type, const uint8_t* row, int i) {
 // Dequantises values [first, first + count) of a row to float32; first is a multiple of 256, count
 // at most 256.
 inline void dequantise_part(QuantType type, const uint8_t* row, int first, int count, float* out) {
-  if (takes_floats(type, Precision::Int8)) {
+  if (reads_floats(type, Precision::Int8)) {
     for (int i = 0; i < count; i++) out[i] = float_at(type, row, first + i);
     return;
   }

@@ -8,7 +8,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import kv_bytes, takes_kv_types
+from sharpi.ops.cpu.kv_cache import kv_bytes, supports_kv_types
 from sharpi.tiers.planner import default_ram
 from sharpi.units import format_bytes
 
@@ -37,7 +37,7 @@ def choose_kv_types(
         shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]
         needed = kv_bytes(shapes, num_positions, _F16, window_pages)
         reason = _why_not_in_ram(needed, _free_bytes(config, file, hardware, on_gpu.layers))
-    if reason is None or not takes_kv_types(model.attention, _Q8_0):
+    if reason is None or not supports_kv_types(model.attention, _Q8_0):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
     return _Q8_0, (f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway",)

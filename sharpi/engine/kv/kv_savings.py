@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sharpi.config import KvTypes
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, takes_kv_types
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types
 from sharpi.ops.state_layout import state_bytes
 from sharpi.units import format_bytes
 
@@ -17,7 +17,7 @@ def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> It
     sizes = ", ".join(
         f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"
         for types in (KvTypes(kind, kind) for kind in KV_FORMATS)
-        if takes_kv_types(model.attention, types)
+        if supports_kv_types(model.attention, types)
     )
     if model.attention:
         yield f"keys and values of {context_size} positions, once all are used: {sizes}"

@@ -136,7 +136,7 @@ def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
                 )
 
 
-def takes_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> bool:
+def supports_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> bool:
     """Returns True if `check_kv_types` finds nothing wrong."""
     try:
         check_kv_types(shapes, types)

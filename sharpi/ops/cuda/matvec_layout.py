@@ -62,14 +62,14 @@ def bits(power: int) -> int:
     return power.bit_length() - 1
 
 
-def takes_floats(quant_type: QuantType, planes: int) -> bool:
+def reads_floats(quant_type: QuantType, planes: int) -> bool:
     """Returns True if a matmul reads float activations instead of quantised ones."""
     return planes == 0 or quant_type in FLOAT_TYPES
 
 
 def entry(operation: str, quant_type: QuantType, planes: int) -> str:
     """Returns the name of an operation's entry point for a quant type and activation planes."""
-    exact = "_exact" if takes_floats(quant_type, planes) else ""
+    exact = "_exact" if reads_floats(quant_type, planes) else ""
     return f"{operation}{exact}_{quant_type.name.lower()}"
 
 

@@ -18,7 +18,7 @@ from quant_weights import (
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, matvec_mixed, matvec_tiled
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 
 
 def _products(
@@ -82,7 +82,7 @@ def test_other_tokens_do_not_change_a_token(
 
 @pytest.mark.parametrize("quant_type", [QuantType.Q4_K, QuantType.Q6_K, QuantType.F16])
 def test_three_parts_are_three_matrices(device: Device, quant_type: QuantType) -> None:
-    planes = 0 if takes_floats(quant_type, 1) else 1
+    planes = 0 if reads_floats(quant_type, 1) else 1
     x = operand(device, random_tokens(2, 256), planes)
     weights = [random_weights(quant_type, rows, 256) for rows in (70, 1, 33)]
     together = _products(device, quant_type, x, weights, planes)

@@ -12,7 +12,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers import recurrent, recurrent_chunks
 from sharpi.ops.cuda.launchers.recurrent import StateSlice
-from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, takes_chunks
+from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, supports_chunks
 from sharpi.ops.recurrent import DecayRates, DeltaNetShape, Mamba2Shape
 from sharpi.ops.reference.reference import ReferenceOps
 
@@ -166,6 +166,6 @@ def test_a_state_that_stays_or_is_forgotten_at_once(
 
 
 def test_states_of_many_keys_are_left_to_single_steps() -> None:
-    assert takes_chunks(DeltaNetShape(0, 1, 1, 128, 8))
-    assert not takes_chunks(DeltaNetShape(0, 1, 1, 200, 8))
-    assert not takes_chunks(Mamba2Shape(0, 1, 1, 8, 256))
+    assert supports_chunks(DeltaNetShape(0, 1, 1, 128, 8))
+    assert not supports_chunks(DeltaNetShape(0, 1, 1, 200, 8))
+    assert not supports_chunks(Mamba2Shape(0, 1, 1, 8, 256))

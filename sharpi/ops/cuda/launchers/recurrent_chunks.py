@@ -20,7 +20,7 @@ _ROW_BYTES: Final = 288  # ChunkRow
 _FLOAT: Final = 4
 
 
-def takes_chunks(shape: DeltaNetShape | Mamba2Shape) -> bool:
+def supports_chunks(shape: DeltaNetShape | Mamba2Shape) -> bool:
     """Returns True if a head's state is small enough for the shared memory of the chunk kernels."""
     return _keys(shape) <= MAX_CHUNK_KEYS
 

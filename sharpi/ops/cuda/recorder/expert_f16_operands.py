@@ -1,10 +1,10 @@
-"""ExpertF16Operands: the operands of a feed-forward whose tiles take activations in f16."""
+"""ExpertF16Operands: the operands of a feed-forward whose tiles read activations in f16."""
 
 from collections.abc import Iterator
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, items_to_f16, to_f16
-from sharpi.ops.cuda.recorder.expert_f16_rows import TILED_ITEMS, F16RowsBuffers, takes_f16_rows
+from sharpi.ops.cuda.recorder.expert_f16_rows import TILED_ITEMS, F16RowsBuffers, supports_f16_rows
 from sharpi.ops.cuda.recorder.expert_operands import ExpertOperands
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import FLOAT_BYTES
@@ -14,23 +14,23 @@ _HALF_BYTES = 2
 
 
 class ExpertF16Operands(ExpertOperands, frozen=True):
-    """Converts the inputs of both halves to f16, if the step's tokens are enough for tiles."""
+    """Converts the inputs of the matrices to f16, if the step's tokens are enough for tiles."""
 
     @property
-    def takes_f16(self) -> bool:
-        """True if the step's tiles take activations in f16.
+    def uses_f16_rows(self) -> bool:
+        """True if the step's tiles read activations in f16.
 
         That depends on the whole step, not on how it is cut, since results in f16 have other bits.
         As f16 matmuls, they need many tokens of one sequence.
         """
-        step, what, rows = self.step, self.what, self.scratch.f16
+        step, what, rows = self.step, self.what, self.scratch.f16_rows
         if step is None or (rows.x is None and rows.hidden is None):
             return False
         least = TILED_ITEMS * what.expert_weights.down.num_experts
         return is_product(step.tokens, step) and step.tokens * what.used >= least
 
     def x_to_f16(self, tokens: int) -> Iterator[Launch]:
-        """Yields the launch that converts x, before all products of the first half."""
+        """Yields the launch that converts x, before all products of gate and up."""
         rows = self._x_in_f16
         if rows is not None:
             width = self.x.width
@@ -48,21 +48,21 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
             )
 
     def grouped_source(self, stacked: StackedMatrix) -> Span | F16Rows:
-        """Returns x as a stacked matrix takes it in products that are grouped by expert."""
+        """Returns x as a stacked matrix reads it in products that are grouped by expert."""
         rows = self._x_in_f16
-        if rows is None or not takes_f16_rows(self.recording, stacked):
+        if rows is None or not supports_f16_rows(self.recording, stacked):
             return self._source(stacked)
         return rows
 
     @property
     def grouped_hidden(self) -> Span | F16Rows:
-        """The hidden values as the down matrix takes them in products grouped by expert."""
+        """The hidden values as the down matrix reads them in products grouped by expert."""
         return self._hidden_in_f16 or self.at(self.scratch.hidden)
 
     @property
     def _x_in_f16(self) -> F16Rows | None:
-        buffers = self.scratch.f16.x
-        if buffers is None or not self.takes_f16:
+        buffers = self.scratch.f16_rows.x
+        if buffers is None or not self.uses_f16_rows:
             return None
         rows, scales = self._spans(buffers)
         return F16Rows(
@@ -71,8 +71,8 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
 
     @property
     def _hidden_in_f16(self) -> F16Rows | None:
-        buffers = self.scratch.f16.hidden
-        return None if buffers is None or not self.takes_f16 else self._spans(buffers)
+        buffers = self.scratch.f16_rows.hidden
+        return None if buffers is None or not self.uses_f16_rows else self._spans(buffers)
 
     def _spans(self, buffers: F16RowsBuffers) -> F16Rows:
         return F16Rows(self.at(buffers.rows), self.at(buffers.scales))

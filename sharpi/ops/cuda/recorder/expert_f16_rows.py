@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers.experts.tiles import takes_f16_tiles
+from sharpi.ops.cuda.launchers.experts.tiles import supports_f16_tiles
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
@@ -20,16 +20,16 @@ class F16RowsBuffers(Struct, frozen=True):
 
 
 class ExpertF16Rows(Struct, frozen=True):
-    """The inputs of a feed-forward's halves in f16, None where no matrix of a half takes them."""
+    """The inputs of gate and up, and of down, in f16; None where no matrix reads them."""
 
     x: F16RowsBuffers | None = None  # a row for each token
     hidden: F16RowsBuffers | None = None  # a row for each item
 
 
-def takes_f16_rows(recording: Recording, stacked: StackedMatrix) -> bool:
+def supports_f16_rows(recording: Recording, stacked: StackedMatrix) -> bool:
     """Returns True if tiles multiply a matrix by activations in f16, where there are enough."""
     is_off = "tensor-cores" in recording.disabled
-    return not is_off and takes_f16_tiles(stacked.quant_type, recording.planes, stacked.columns)
+    return not is_off and supports_f16_tiles(stacked.quant_type, recording.planes, stacked.columns)
 
 
 def expert_f16_rows(
@@ -53,8 +53,8 @@ def expert_f16_rows(
 def _buffers(
     recording: Recording, rows: int, matrices: list[StackedMatrix]
 ) -> F16RowsBuffers | None:
-    """Creates buffers for the input of some matrices, None if none of them takes it."""
-    if not any(takes_f16_rows(recording, each) for each in matrices):
+    """Creates buffers for the input of some matrices, None if none of them reads it."""
+    if not any(supports_f16_rows(recording, each) for each in matrices):
         return None
     return F16RowsBuffers(
         recording.buffer(rows * matrices[0].columns * _HALF_BYTES),

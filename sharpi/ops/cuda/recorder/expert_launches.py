@@ -68,10 +68,10 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         some = [part.some(first, count, down.num_experts) for part in parts]
         offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
         lists = offsets, self.at(self.scratch.items)
-        halves = experts_grouped.gate_up, experts_grouped.product
+        launchers = experts_grouped.gate_up, experts_grouped.product
         in_tiles = self._are_tiled(tokens)
         sizes = {"experts": count, "used": self.what.used, "in_tiles": in_tiles}
-        yield from self._hidden(some, tokens, self.grouped_source, *halves, lists, sizes)
+        yield from self._hidden(some, tokens, self.grouped_source, *launchers, lists, sizes)
         yield from self.hidden_to_f16(*lists, count, tokens * self.what.used)
         yield experts_grouped.down(
             self.grouped_hidden, *lists, some[-1], self.values,
@@ -101,9 +101,9 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         some = [part.some(group.start, experts, down.num_experts) for part in parts]
         in_tiles = self._are_tiled(tokens)
         sizes = {"experts": experts, "used": what.used, "is_packed": True, "in_tiles": in_tiles}
-        halves = experts_grouped.gate_up, experts_grouped.product
+        launchers = experts_grouped.gate_up, experts_grouped.product
         source, most = self.grouped_source, num_rows // what.used
-        yield from self._hidden(some, most, source, *halves, (offsets, rows), sizes)
+        yield from self._hidden(some, most, source, *launchers, (offsets, rows), sizes)
         yield from self.hidden_to_f16(offsets, None, experts, num_rows)
         yield experts_grouped.down(
             self.grouped_hidden, offsets, None, some[-1], self.values,
@@ -150,8 +150,8 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
     def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         lists, sizes = (self.ids,), {"tokens": tokens, "used": self.what.used}
-        halves = experts.gate_up, experts.product
-        yield from self._hidden(parts, tokens, self._source, *halves, lists, sizes)
+        launchers = experts.gate_up, experts.product
+        yield from self._hidden(parts, tokens, self._source, *launchers, lists, sizes)
 
     def _hidden(
         self,

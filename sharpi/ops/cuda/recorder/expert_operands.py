@@ -9,7 +9,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, hidden_planes
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
@@ -39,14 +39,14 @@ class ExpertOperands(Struct, frozen=True):
 
     def _sizes(self, stacked: StackedMatrix) -> dict[str, Any]:
         planes = (
-            0 if takes_floats(stacked.quant_type, self.recording.planes) else self.recording.planes
+            0 if reads_floats(stacked.quant_type, self.recording.planes) else self.recording.planes
         )
         return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
 
     def _source(self, stacked: StackedMatrix) -> Span:
         """Returns the rows of x as the matrix's kernels read them: floats, or quantised rows."""
         at = self.recording
-        is_float = takes_floats(stacked.quant_type, at.planes)
+        is_float = reads_floats(stacked.quant_type, at.planes)
         if is_float:
             return self.input
         return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))

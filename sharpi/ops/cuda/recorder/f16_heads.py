@@ -10,7 +10,7 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers import dequantise, f16_rows
 from sharpi.ops.cuda.recorded import BatchedProduct, Call, RecordedTensor
-from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, takes_halves
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, supports_f16_matmul
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
@@ -33,17 +33,17 @@ class F16Heads(Struct, frozen=True):
         Every row of x has a separate scale.
         """
         buffers = (self.rows, self.scales, self.matrices, self.out)
-        rows, scales, halves, result = self.recording.all_spans(buffers)
+        rows, scales, weights, result = self.recording.all_spans(buffers)
         heads, width, columns = stacked.num_experts, stacked.rows, stacked.columns
         data = self.recording.weights.span(stacked.data)
         yield f16_rows.to_f16(x, rows, scales, tokens=tokens * heads, width=columns)
         if stacked.quant_type is QuantType.F16:
-            halves = data
+            weights = data
         else:
             yield dequantise.dequantise(
-                data, halves, quant_type=stacked.quant_type, rows=heads * width, columns=columns
+                data, weights, quant_type=stacked.quant_type, rows=heads * width, columns=columns
             )
-        yield BatchedProduct(rows, halves, result, (tokens, heads, width, columns))
+        yield BatchedProduct(rows, weights, result, (tokens, heads, width, columns))
         yield f16_rows.from_f16(
             result, scales, None, None, out, tokens=tokens * heads, width=width, scale=1.0
         )
@@ -57,7 +57,7 @@ def f16_heads(recording: Recording, x: RecordedTensor, stacked: StackedMatrix) -
     """
     tokens, heads = recording.capacity(x.rows), stacked.num_experts
     is_off = "tensor-cores" in recording.disabled or x.rows is not Rows.TOKENS
-    if tokens < PRODUCT_TOKENS or is_off or not _is_taken(stacked, recording.planes):
+    if tokens < PRODUCT_TOKENS or is_off or not _is_supported(stacked, recording.planes):
         return None
     converted = 0 if stacked.quant_type is QuantType.F16 else heads * stacked.rows * stacked.columns
     return F16Heads(
@@ -69,6 +69,10 @@ def f16_heads(recording: Recording, x: RecordedTensor, stacked: StackedMatrix) -
     )
 
 
-def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
+def _is_supported(stacked: StackedMatrix, planes: int) -> bool:
     is_plain = stacked.bias is None and stacked.scales is None and not stacked.shares_data
-    return is_plain and stacked.quant_type in _TYPES and takes_halves(stacked.quant_type, planes)
+    return (
+        is_plain
+        and stacked.quant_type in _TYPES
+        and supports_f16_matmul(stacked.quant_type, planes)
+    )

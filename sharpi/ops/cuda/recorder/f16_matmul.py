@@ -18,7 +18,7 @@ PRODUCT_TOKENS = 32
 _HALF_BYTES = 2
 
 
-def takes_halves(quant_type: QuantType, planes: int) -> bool:
+def supports_f16_matmul(quant_type: QuantType, planes: int) -> bool:
     """Returns True if matrices of this type may be multiplied in f16.
 
     That is all types except F32, and no type if `planes` is 0, for `--precision f32`. F16 matrices
@@ -74,18 +74,18 @@ class F16Matmul(Struct, frozen=True):
 
         out is (tokens, rows) floats. x is the input that the calls of `source` have converted.
         """
-        rows, scales, halves, result = self._spans()
+        rows, scales, weights, result = self._spans()
         if matrix.quant_type is QuantType.F16:
-            halves = matrix.data
+            weights = matrix.data
         else:
             yield dequantise.dequantise(
                 matrix.data,
-                halves,
+                weights,
                 quant_type=matrix.quant_type,
                 rows=matrix.rows,
                 columns=matrix.columns,
             )
-        yield Product(rows, halves, result, (tokens, matrix.rows, matrix.columns))
+        yield Product(rows, weights, result, (tokens, matrix.rows, matrix.columns))
         yield f16_rows.from_f16(
             result,
             scales,

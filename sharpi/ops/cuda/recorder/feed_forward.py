@@ -5,10 +5,10 @@ from msgspec import Struct
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 from sharpi.ops.cuda.recorded import RecordedTensor
 from sharpi.ops.cuda.recorder.expert_f16_rows import ExpertF16Rows, expert_f16_rows
-from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul, takes_halves
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul, supports_f16_matmul
 from sharpi.ops.cuda.recorder.grouped_products import (
     GROUPED_PRODUCT_TOKENS,
     GroupedProducts,
@@ -59,10 +59,10 @@ class Scratch(Struct, frozen=True):
     items: Buffer  # see `group_routes`
     parts: Buffer  # results of items, before their sum
     places: Buffer  # the index of each item among the items that the host computes
-    halves: F16Matmul | None
+    f16_matmul: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
     products: GroupedProducts | None = None  # for large batches
-    f16: ExpertF16Rows = ExpertF16Rows()  # for tiles of F16 and BF16 experts
+    f16_rows: ExpertF16Rows = ExpertF16Rows()  # for tiles of F16 and BF16 experts
 
 
 class Packed(Struct, frozen=True):
@@ -83,14 +83,16 @@ def make_scratch(
     """
     up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * what.used, what.ids is not None
-    halves = None
+    f16 = None
     expert_weights = (*what.first_half, down)
-    if not is_routed and all(takes_halves(b.quant_type, recording.planes) for b in expert_weights):
-        halves = f16_matmul(recording, most, expert_weights)
+    if not is_routed and all(
+        supports_f16_matmul(b.quant_type, recording.planes) for b in expert_weights
+    ):
+        f16 = f16_matmul(recording, most, expert_weights)
     packed = _packed(recording, most, what) if is_routed else None
     rows = items if packed is None else packed.num_rows
     floats = rows * up.rows * FLOAT_BYTES
-    in_pairs = halves is not None or not what.is_fused
+    in_pairs = f16 is not None or not what.is_fused
     rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
     has_parts = most >= GROUPED_TOKENS or is_slotted
     products = None
@@ -104,10 +106,10 @@ def make_scratch(
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
         parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
         places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
-        halves=halves,
+        f16_matmul=f16,
         packed=packed,
         products=products,
-        f16=_f16_rows(recording, x, what, most_tiled, rows),
+        f16_rows=_f16_rows(recording, x, what, most_tiled, rows),
     )
 
 
@@ -141,5 +143,5 @@ def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Pac
 
 def hidden_planes(recording: Recording, what: RecordedFeedForward) -> int:
     """Returns the number of 8-bit planes of the down matrix's input, 0 for floats."""
-    is_float = takes_floats(what.expert_weights.down.quant_type, recording.planes)
+    is_float = reads_floats(what.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

@@ -41,7 +41,7 @@ def feed_forward(
     out = recording.value(what.expert_weights.down.rows, x.rows)
     is_slotted = what.ids is not None and expert_weights.is_slotted(what.expert_weights)
     scratch = make_scratch(recording, x, what, is_slotted=is_slotted)
-    if scratch.halves is not None or scratch.products is not None or is_slotted:
+    if scratch.f16_matmul is not None or scratch.products is not None or is_slotted:
         recording.floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_slotted:
@@ -76,9 +76,9 @@ class _Calls(Struct, frozen=True):
         tokens = step.rows(it.x.rows)
         if not tokens:
             return
-        halves, parts = it.scratch.halves, [get() for get in self.matrices]
-        if halves is not None and is_product(tokens, step):
-            yield from self._dense(parts, tokens, halves)
+        f16, parts = it.scratch.f16_matmul, [get() for get in self.matrices]
+        if f16 is not None and is_product(tokens, step):
+            yield from self._dense(parts, tokens, f16)
         elif it.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:
             yield from grouped_product_sum(it, parts, tokens, it.scratch.products)
         elif it.ids is not None and tokens >= GROUPED_TOKENS:
@@ -86,15 +86,15 @@ class _Calls(Struct, frozen=True):
         else:
             yield from it.by_item(parts, tokens)
 
-    def _dense(self, parts: Parts, tokens: int, halves: F16Matmul) -> Iterator[Call]:
+    def _dense(self, parts: Parts, tokens: int, f16: F16Matmul) -> Iterator[Call]:
         it = self.launches
-        yield from halves.source(it.recording.of(it.x), tokens, it.x.width)
+        yield from f16.source(it.recording.of(it.x), tokens, it.x.width)
         for stacked, part, out in it.first_half(parts):
-            yield from halves.product(_on_gpu(stacked, part), out, tokens)
+            yield from f16.product(_on_gpu(stacked, part), out, tokens)
         yield it.activate(tokens, 0)
         down = it.what.expert_weights.down
-        yield from halves.source(it.at(it.scratch.hidden), tokens, down.columns)
-        yield from halves.product(_on_gpu(down, parts[-1]), it.values, tokens)
+        yield from f16.source(it.at(it.scratch.hidden), tokens, down.columns)
+        yield from f16.product(_on_gpu(down, parts[-1]), it.values, tokens)
         yield it.merge(tokens)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.recorder.f16_matmul import takes_halves
+from sharpi.ops.cuda.recorder.f16_matmul import supports_f16_matmul
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
 
@@ -40,7 +40,7 @@ def grouped_products(
     """
     *first_half, down = all_matrices
     is_off = "grouped-products" in recording.disabled or tokens < GROUPED_PRODUCT_TOKENS
-    if is_off or not all(_is_taken(each, recording.planes) for each in all_matrices):
+    if is_off or not all(_is_supported(each, recording.planes) for each in all_matrices):
         return None
     if not recording.device.has_grouped_products:
         return None
@@ -69,7 +69,7 @@ def grouped_result_bytes(hidden_size: int, used: int, tokens: int) -> int:
     return tokens * used * hidden_size * _BF16_BYTES
 
 
-def _is_taken(stacked: StackedMatrix, planes: int) -> bool:
+def _is_supported(stacked: StackedMatrix, planes: int) -> bool:
     """Returns True if the grouped GEMM can multiply a matrix: no bias, no F32, sizes % 8 == 0."""
     is_even = stacked.rows % _MULTIPLE == 0 and stacked.columns % _MULTIPLE == 0
-    return is_even and stacked.bias is None and takes_halves(stacked.quant_type, planes)
+    return is_even and stacked.bias is None and supports_f16_matmul(stacked.quant_type, planes)

@@ -17,7 +17,7 @@ from sharpi.ops.cuda.launchers import quantise
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, group_routes
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_heads import F16Heads, f16_heads
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
@@ -37,7 +37,7 @@ def head_linear(
     """Appends the products of x (heads * columns,) with stacked[h]: (heads * rows,)."""
     recording.floats(x)
     items = recording.capacity(x.rows) * stacked.num_experts
-    planes = 0 if takes_floats(stacked.quant_type, recording.planes) else recording.planes
+    planes = 0 if reads_floats(stacked.quant_type, recording.planes) else recording.planes
     operation = _HeadLinear(
         recording,
         x,
@@ -74,13 +74,13 @@ class _HeadLinear(Struct, frozen=True):
     offsets: Buffer  # see `group_routes`, for many tokens
     items: Buffer  # see `group_routes`, for many tokens
     planes: int
-    halves: F16Heads | None
+    f16: F16Heads | None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         at, stacked = self.recording, self.stacked
         tokens, heads = step.rows(self.x.rows), stacked.num_experts
-        if self.halves is not None and is_product(tokens, step):
-            yield from self.halves.product(at.of(self.x), stacked, at.of(self.out), tokens)
+        if self.f16 is not None and is_product(tokens, step):
+            yield from self.f16.product(at.of(self.x), stacked, at.of(self.out), tokens)
             return
         if self.planes:
             yield quantise.quantise(

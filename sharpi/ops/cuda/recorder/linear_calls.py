@@ -13,14 +13,14 @@ from sharpi.ops.cuda.launchers.matvec import (
     matvec_mixed,
     matvec_tiled,
 )
-from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, MAX_TOKENS, takes_floats
+from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, MAX_TOKENS, reads_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import (
     F16Matmul,
     OnGpu,
     f16_matmul,
     is_product,
-    takes_halves,
+    supports_f16_matmul,
 )
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.unsupported import check_type
@@ -50,13 +50,15 @@ def linear(
     declare_input(recording, x, [part.matrix for part in parts])
     if residual is not None:
         recording.floats(residual)
-    halves = None
+    f16 = None
     if x.rows is Rows.TOKENS:
-        quick = [p.matrix for p in parts if takes_halves(p.matrix.quant_type, recording.planes)]
-        halves = f16_matmul(recording, recording.capacity(x.rows), quick)
-    if halves is not None:
+        quick = [
+            p.matrix for p in parts if supports_f16_matmul(p.matrix.quant_type, recording.planes)
+        ]
+        f16 = f16_matmul(recording, recording.capacity(x.rows), quick)
+    if f16 is not None:
         recording.floats(x)
-    recording.append(_Linear(recording, x, tuple(parts), residual, scale, halves).calls)
+    recording.append(_Linear(recording, x, tuple(parts), residual, scale, f16).calls)
 
 
 def register_matrix(recording: Recording, matrix: Matrix) -> None:
@@ -75,7 +77,7 @@ def declare_input(
     These are floats, quantised rows, or both. Quantised rows are declared first, because this may
     append the operation that quantises them.
     """
-    forms = {takes_floats(matrix.quant_type, recording.planes) for matrix in matrices}
+    forms = {reads_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:
         recording.rounded(x)
     if True in forms:
@@ -88,15 +90,15 @@ class _Linear(Struct, frozen=True):
     parts: tuple[Part, ...]
     residual: RecordedTensor | None
     scale: float
-    halves: F16Matmul | None
+    f16: F16Matmul | None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
         rows = step.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
-        if self.halves is not None and is_product(rows, step):
-            quick = [part for part in self.parts if self._takes_halves(part)]
-            rest = [part for part in self.parts if not self._takes_halves(part)]
-            yield from self._products(quick, rows, self.halves)
+        if self.f16 is not None and is_product(rows, step):
+            quick = [part for part in self.parts if self._supports_f16_matmul(part)]
+            rest = [part for part in self.parts if not self._supports_f16_matmul(part)]
+            yield from self._products(quick, rows, self.f16)
         if rows == 1 and "folding" not in self.recording.disabled:
             yield from map(self._of_one_token, _mixed_groups(rest))
         elif rows:
@@ -114,21 +116,21 @@ class _Linear(Struct, frozen=True):
             planes=at.planes,
         )
 
-    def _takes_floats(self, part: Part) -> bool:
-        return takes_floats(part.matrix.quant_type, self.recording.planes)
+    def _reads_floats(self, part: Part) -> bool:
+        return reads_floats(part.matrix.quant_type, self.recording.planes)
 
-    def _takes_halves(self, part: Part) -> bool:
-        return takes_halves(part.matrix.quant_type, self.recording.planes)
+    def _supports_f16_matmul(self, part: Part) -> bool:
+        return supports_f16_matmul(part.matrix.quant_type, self.recording.planes)
 
-    def _products(self, parts: Sequence[Part], rows: int, halves: F16Matmul) -> Iterator[Call]:
+    def _products(self, parts: Sequence[Part], rows: int, f16: F16Matmul) -> Iterator[Call]:
         at = self.recording
         residual = None if self.residual is None else at.of(self.residual)
-        yield from halves.source(at.of(self.x), rows, self.x.width)
+        yield from f16.source(at.of(self.x), rows, self.x.width)
         for part in parts:
             m = part.matrix
             data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
             on_gpu = OnGpu(data, bias, m.quant_type, m.rows, m.columns, m.scale)
-            yield from halves.product(on_gpu, at.of(part.out), rows, residual, self.scale)
+            yield from f16.product(on_gpu, at.of(part.out), rows, residual, self.scale)
 
     def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
         matrix, at = parts[0].matrix, self.recording
@@ -143,7 +145,7 @@ class _Linear(Struct, frozen=True):
                 scale=self.scale,
             )
         return matvec(
-            at.of(self.x) if self._takes_floats(parts[0]) else at.rounded_of(self.x),
+            at.of(self.x) if self._reads_floats(parts[0]) else at.rounded_of(self.x),
             [self._matvec_part(part) for part in parts],
             quant_type=matrix.quant_type,
             tokens=rows,
@@ -159,7 +161,7 @@ class _Linear(Struct, frozen=True):
         Otherwise `matvec` computes it, which reads the weights once for every 8 tokens.
         """
         is_off = "tensor-cores" in self.recording.disabled
-        one_plane = self.recording.planes == 1 and not self._takes_floats(part)
+        one_plane = self.recording.planes == 1 and not self._reads_floats(part)
         return rows > MAX_TOKENS and one_plane and not is_off
 
     def _matvec_part(self, part: Part) -> MatvecPart:

@@ -11,7 +11,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.launchers import recurrent, recurrent_chunks
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StateSlice
-from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, takes_chunks
+from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, supports_chunks
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, is_product
 from sharpi.ops.cuda.recording import Recording
@@ -131,7 +131,7 @@ class RecurrentOnGpu:
     def _chunks(self, shape: DeltaNetShape | Mamba2Shape) -> Buffer | None:
         """Returns the scratch buffer of the chunk kernels; None if no step computes in chunks."""
         rec = self._recording
-        is_off = "recurrent-chunks" in rec.disabled or not takes_chunks(shape)
+        is_off = "recurrent-chunks" in rec.disabled or not supports_chunks(shape)
         tokens = rec.capacity(Rows.TOKENS)
         if is_off or tokens < PRODUCT_TOKENS:
             return None

@@ -202,7 +202,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             ids, parts[0].addresses, it.input, it.input_weights, places,
             columns=it.x.width, predictions=self._predictions(it.step), **sizes,
         )  # fmt: skip
-        if tokens >= GROUPED_TOKENS or it.takes_f16:
+        if tokens >= GROUPED_TOKENS or it.uses_f16_rows:
             yield from it.grouped(parts, tokens)
         else:
             yield from it.item_values(parts, tokens)

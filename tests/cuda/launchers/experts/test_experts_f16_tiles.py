@@ -16,7 +16,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts_grouped
 from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
-from sharpi.ops.cuda.launchers.experts.tiles import takes_f16_tiles
+from sharpi.ops.cuda.launchers.experts.tiles import supports_f16_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
 from sharpi.ops.interface import Activation
 
@@ -255,9 +255,9 @@ def test_gate_up_of_packed_items_and_rounded(device: Device) -> None:
 def test_which_matrices_are_multiplied_in_f16() -> None:
     """Not in `--precision f32`, nor where rows do not begin at multiples of 16 bytes."""
     for quant_type in (QuantType.F16, QuantType.BF16):
-        assert takes_f16_tiles(quant_type, 1, 72)
-        assert takes_f16_tiles(quant_type, 2, 72)
-        assert not takes_f16_tiles(quant_type, 0, 72)
-        assert not takes_f16_tiles(quant_type, 1, 76)
-    assert not takes_f16_tiles(QuantType.F32, 1, 72)
-    assert not takes_f16_tiles(QuantType.Q8_0, 1, 64)
+        assert supports_f16_tiles(quant_type, 1, 72)
+        assert supports_f16_tiles(quant_type, 2, 72)
+        assert not supports_f16_tiles(quant_type, 0, 72)
+        assert not supports_f16_tiles(quant_type, 1, 76)
+    assert not supports_f16_tiles(QuantType.F32, 1, 72)
+    assert not supports_f16_tiles(QuantType.Q8_0, 1, 64)

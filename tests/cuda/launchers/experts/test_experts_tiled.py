@@ -18,7 +18,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
 from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
-from sharpi.ops.cuda.launchers.experts.tiles import takes_tiles
+from sharpi.ops.cuda.launchers.experts.tiles import supports_tiles
 from sharpi.ops.cuda.matvec_layout import lanes_of_row
 from sharpi.ops.interface import Activation
 
@@ -145,6 +145,6 @@ def test_floats_of_rows_that_fill_no_tile(device: Device) -> None:
 
 def test_floats_do_not_go_to_tiles() -> None:
     """Activations that are exact or of two planes, and float weights, use kernels without tiles."""
-    assert takes_tiles(QuantType.Q4_K, 1)
+    assert supports_tiles(QuantType.Q4_K, 1)
     for quant_type, planes in ((QuantType.Q4_K, 0), (QuantType.Q4_K, 2), (QuantType.F16, 1)):
-        assert not takes_tiles(quant_type, planes)
+        assert not supports_tiles(quant_type, planes)

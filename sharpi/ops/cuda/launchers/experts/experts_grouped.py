@@ -17,7 +17,7 @@ from sharpi.ops.cuda.launchers.experts.experts import (
     gate_up_threads,
     kernel,
 )
-from sharpi.ops.cuda.launchers.experts.tiles import ROWS_OF_TILE, shares, takes_tiles
+from sharpi.ops.cuda.launchers.experts.tiles import ROWS_OF_TILE, shares, supports_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows
 from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, rows_at_once
 from sharpi.ops.interface import Activation
@@ -61,7 +61,7 @@ def gate_up(
             is_packed=is_packed,
         )
     lanes = lanes_of_row(quant_type, columns)
-    in_tiles = in_tiles and takes_tiles(quant_type, planes)
+    in_tiles = in_tiles and supports_tiles(quant_type, planes)
     operation = "experts_tiled_gate_up" if in_tiles else "experts_grouped_gate_up"
     return Launch(
         kernel(operation, quant_type, planes),
@@ -112,7 +112,7 @@ def product(
             is_packed=is_packed,
         )
     lanes = lanes_of_row(quant_type, columns)
-    in_tiles = in_tiles and takes_tiles(quant_type, planes)
+    in_tiles = in_tiles and supports_tiles(quant_type, planes)
     operation = "experts_tiled_product" if in_tiles else "experts_grouped_product"
     rows_of_block = ROWS_OF_TILE if in_tiles else BLOCK // lanes * rows_at_once(quant_type)
     return Launch(

@@ -3,7 +3,7 @@
 from typing import Final
 
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.matvec_layout import takes_floats
+from sharpi.ops.cuda.matvec_layout import reads_floats
 
 ROWS_OF_TILE: Final = 64  # kTileRows
 _LEAST_BLOCKS_OF_ROWS: Final = 16
@@ -11,12 +11,12 @@ _F16_TYPES: Final = frozenset({QuantType.F16, QuantType.BF16})
 _COLUMNS_OF_PIECE: Final = 8  # of 16 bytes, at multiples of which rows must begin
 
 
-def takes_tiles(quant_type: QuantType, planes: int) -> bool:
+def supports_tiles(quant_type: QuantType, planes: int) -> bool:
     """Returns True if tensor cores can multiply this type with activations of so many planes."""
-    return planes == 1 and not takes_floats(quant_type, planes)
+    return planes == 1 and not reads_floats(quant_type, planes)
 
 
-def takes_f16_tiles(quant_type: QuantType, planes: int, columns: int) -> bool:
+def supports_f16_tiles(quant_type: QuantType, planes: int, columns: int) -> bool:
     """Returns True if tensor cores can multiply matrices of this type with activations in f16.
 
     `planes` are those of rounded activations, 0 for floats (`--precision f32`). Rows of another
