@@ -85,10 +85,10 @@ def activations(device: Device, tokens: int, columns: int, planes: int) -> Span:
     floats = upload(device, values)
     if not planes:
         return floats
-    rounded = allocate(device, tokens * activation_bytes(columns, planes))
-    device.launch(quantise(floats, rounded, tokens=tokens, columns=columns, planes=planes))
+    quantised = allocate(device, tokens * activation_bytes(columns, planes))
+    device.launch(quantise(floats, quantised, tokens=tokens, columns=columns, planes=planes))
     device.synchronise()
-    return rounded
+    return quantised
 
 
 def kv_pages(device: Device, kv_type: KvType, pages: int, heads: int, dim: int) -> Span:

@@ -164,7 +164,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
     ]
     width = s.heads * s.head_dim
     q, out = activations(device, 1, width, 0), allocate(device, _FLOAT * width)
-    rounded = allocate(device, activation_bytes(width, _PLANES))
+    quantised = allocate(device, activation_bytes(width, _PLANES))
     most = 256
     while most < context:
         most *= 2
@@ -177,7 +177,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         launch
         for layer in range(layers)
         for launch in attention(
-            q, caches[2 * layer], caches[2 * layer + 1], out, rounded, scratch,
+            q, caches[2 * layer], caches[2 * layer + 1], out, quantised, scratch,
             place=KvCacheSlice(table, positions, types), tokens=1, num_heads=s.heads,
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
             scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
@@ -202,9 +202,9 @@ def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
 def _rms_norm(device: Device, tokens: int, s: Sizes) -> Case:
     x = activations(device, tokens, s.hidden, 0)
     weight = upload(device, np.ones(s.hidden, np.float32))
-    rounded = allocate(device, tokens * activation_bytes(s.hidden, _PLANES))
+    quantised = allocate(device, tokens * activation_bytes(s.hidden, _PLANES))
     launch = rms_norm(
-        x, weight, None, rounded,
+        x, weight, None, quantised,
         tokens=tokens, width=s.hidden, groups=1, weight_per_group=False, epsilon=1e-6,
         planes=_PLANES,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 def unpack_rows(
     rows: npt.NDArray[np.uint8], tokens: int, columns: int, planes: int
 ) -> npt.NDArray[Any]:
-    """Returns the values (tokens, columns) of rounded rows, and checks their sums."""
+    """Returns the values (tokens, columns) of quantised rows, and checks their sums."""
     plane_bytes = activation_bytes(columns, 1)
     out = np.zeros((tokens, columns), np.float32)
     for plane in rows.reshape(tokens, planes, plane_bytes).swapaxes(0, 1):

@@ -34,8 +34,8 @@ Result = npt.NDArray[Any]
 def rms_norm(device: Device) -> Result:
     """Groups of 24 columns, so that a block of threads takes four of them; two warps each."""
     x = random_tokens(2, 8 * 72)
-    out, rounded = empty(device, x.nbytes), empty(device, 2 * (8 * 72 * 5 // 4))
-    spans = (upload(device, x), upload(device, random_tokens(1, 72)), out, rounded)
+    out, quantised = empty(device, x.nbytes), empty(device, 2 * (8 * 72 * 5 // 4))
+    spans = (upload(device, x), upload(device, random_tokens(1, 72)), out, quantised)
     device.launch(
         norm.rms_norm(
             *spans, tokens=2, width=72, groups=8, weight_per_group=False, epsilon=1e-6, planes=1
@@ -114,7 +114,7 @@ def join_heads(device: Device) -> Result:
 
 
 def experts_product(device: Device) -> Result:
-    """Two heads of 96 columns, each with a matrix of 64 rows of Q8_0, and the results' rounding."""
+    """Two heads of 96 columns, each with a matrix of 64 rows of Q8_0, and their quantising."""
     stacked = stacked_experts(device, QuantType.Q8_0, (2, 64, 96), has_bias=False)
     ids, out = upload(device, np.arange(2, dtype=np.int32)), empty(device, 4 * 128)
     rows, x = empty(device, activation_bytes(128, 1)), operand(device, random_tokens(2, 96), 1)
@@ -122,7 +122,7 @@ def experts_product(device: Device) -> Result:
         x.span, ids, stacked.part, out,
         quant_type=QuantType.Q8_0, tokens=2, used=1, columns=96, rows=64, planes=1,
     )  # fmt: skip
-    both = experts.product_with_rounded(
+    both = experts.product_with_quantise(
         product, quantise_rows(out, rows, tokens=1, columns=128, planes=1)
     )
     assert both is not None

@@ -13,7 +13,7 @@ from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.quantise import quantise
 
 # Norm of the error over norm of the result: float32 sums of up to a few thousand products.
-ROUNDED_ERROR, EXACT_ERROR = 1e-5, 2e-6
+QUANTISED_ERROR, EXACT_ERROR = 1e-5, 2e-6
 Floats = npt.NDArray[np.float32]
 
 
@@ -33,15 +33,15 @@ def random_tokens(tokens: int, columns: int, seed: int = 0) -> Floats:
 
 
 def operand(device: Device, x: Floats, planes: int) -> Operand:
-    """Uploads x (tokens, columns): as floats, or rounded by the quantise kernel."""
+    """Uploads x (tokens, columns): as floats, or quantised by the quantise kernel."""
     span = taken(device, x, planes)
     if planes == 0:
         return Operand(span, x.astype(np.float64))
-    return Operand(span, rounded_values(device, span, *x.shape, planes))
+    return Operand(span, quantised_values(device, span, *x.shape, planes))
 
 
 def taken(device: Device, x: Floats, planes: int) -> Span:
-    """Returns an operand without exact values, for x that cannot be rounded."""
+    """Returns an operand without exact values, for x that cannot be quantised."""
     span = upload(device, x)
     if planes == 0:
         return span
@@ -51,7 +51,7 @@ def taken(device: Device, x: Floats, planes: int) -> Span:
     return rows
 
 
-def rounded_values(
+def quantised_values(
     device: Device, rows: Span, tokens: int, columns: int, planes: int
 ) -> npt.NDArray[np.float64]:
     """The values (tokens, columns) of activation rows."""

@@ -20,13 +20,13 @@ struct Softmax {
   }
 };
 
-// Where the values of all heads go: floats and/or rounded rows (T, num_heads * value_dim); sinks:
+// Where the values of all heads go: floats and/or quantised rows (T, num_heads * value_dim); sinks:
 // (num_heads,), one more score in each head's denominator, or null. hadamard: the size of the
 // blocks in which values were transformed, which is undone here; 0: none.
 struct MergedHeads {
   const float* sinks;
   float* out;
-  uint8_t* rounded;
+  uint8_t* quantised;
   int planes;
   int hadamard;
 };
@@ -41,7 +41,7 @@ __device__ __forceinline__ void merge_heads(const Partials& partials, const Merg
   const auto write = [&](int i, float y) {
     const int at = first * dim + i;
     if (merged.out) merged.out[size_t(token) * columns + at] = y;
-    if (merged.rounded) round_32(y, merged.rounded, token, columns, merged.planes, at / 32);
+    if (merged.quantised) quantise_32(y, merged.quantised, token, columns, merged.planes, at / 32);
   };
   for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
     const int own = item + i / dim;

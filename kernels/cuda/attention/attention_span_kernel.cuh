@@ -25,7 +25,7 @@ __device__ __forceinline__ void merge_if_last(const Partials& partials, const Me
 // each row's values are the beginning of its key. page_tables, sequences, table_stride: PageTables;
 // scratch: Partials. Grid (spans * tiles, KV heads, T): a KV head has `tiles` times heads_each
 // query heads. done (T, KV heads): 0, or null where the spans are merged later; sinks, out,
-// rounded, planes, hadamard: MergedHeads. q, k, v: groups of no heads need no preparation;
+// quantised, planes, hadamard: MergedHeads. q, k, v: groups of no heads need no preparation;
 // row_floats: 0, or the width of key_dim; then dynamic shared memory has heads_each + 2 such rows,
 // and `tiles` is 1. BLOCKS: of a multiprocessor at least; the last argument is the function of a
 // block.
@@ -35,12 +35,12 @@ __device__ __forceinline__ void merge_if_last(const Partials& partials, const Me
            const int* page_tables, const int* sequences, const int* positions, float* scratch,     \
            int table_stride, int num_heads, int heads_each, int key_dim, int value_dim,            \
            float scale, int window, int is_chunked, float soft_cap, int* done, const float* sinks, \
-           float* out, uint8_t* rounded, int planes, int hadamard, HEAD_GROUP(q), HEAD_GROUP(k),   \
+           float* out, uint8_t* quantised, int planes, int hadamard, HEAD_GROUP(q), HEAD_GROUP(k), \
            HEAD_GROUP(v), int interleaved, int row_floats) {                                       \
     sharpi::wait_for_last_launch();                                                                \
     const sharpi::PageTables tables{page_tables, sequences, table_stride};                         \
     __VA_ARGS__(queries, keys, values, tables, positions, scratch, num_heads, heads_each, key_dim, \
                 value_dim, scale, window, is_chunked, soft_cap, done,                              \
-                {sinks, out, rounded, planes, hadamard},                                           \
+                {sinks, out, quantised, planes, hadamard},                                         \
                 {AS_HEAD_GROUP(q), AS_HEAD_GROUP(k), AS_HEAD_GROUP(v), interleaved, row_floats});  \
   }

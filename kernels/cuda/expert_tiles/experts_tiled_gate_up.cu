@@ -1,7 +1,7 @@
 // Computes what experts_grouped_gate_up does, with the same bits, on tensor cores: a block takes 32
 // rows of an expert's gate and of its up, and 32 of its items at a time.
 #include "expert_gate_up_tile.cuh"
-#include "expert_rounded_tile.cuh"
+#include "expert_int8_tile.cuh"
 
 namespace sharpi {
 

@@ -1,6 +1,6 @@
 // Computes what experts_grouped_product does, with the same bits, on tensor cores: a block takes 64
 // rows of an expert's matrix and 32 of its items at a time.
-#include "expert_rounded_tile.cuh"
+#include "expert_int8_tile.cuh"
 
 namespace sharpi {
 

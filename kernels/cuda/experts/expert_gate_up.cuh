@@ -1,5 +1,5 @@
 // First half of a feed-forward: 32 rows of act(gate x + bias) * (up x + bias) for some items of one
-// expert, which one block computes together so that it can round them.
+// expert, which one block computes together so that it can quantise them.
 #pragma once
 #include "common/gated.cuh"
 #include "expert_items.cuh"
@@ -19,7 +19,7 @@ struct Hidden {
 __device__ __forceinline__ void store_hidden(const Hidden& hidden, int item, int tile,
                                              float value) {
   if (hidden.planes > 0)
-    return round_32(value, hidden.memory, item, hidden.rows, hidden.planes, tile);
+    return quantise_32(value, hidden.memory, item, hidden.rows, hidden.planes, tile);
   const int row = kWarp * tile + int(threadIdx.x) % kWarp;
   if (row < hidden.rows) ((float*)hidden.memory)[size_t(item) * hidden.rows + row] = value;
 }

@@ -38,8 +38,8 @@ __device__ __forceinline__ void experts_grouped_gate_up(const Activations& x, co
         {hidden, rows, hidden_planes, sharpi::GateKind(activation)}, used, lane_bits,              \
         is_packed != 0);                                                                           \
   }
-#define GATE_UP_QUANTISED(Type, type)                               \
-  GATE_UP(experts_grouped_gate_up_##type, RoundedDot<sharpi::Type>) \
+#define GATE_UP_QUANTISED(Type, type)                            \
+  GATE_UP(experts_grouped_gate_up_##type, Int8Dot<sharpi::Type>) \
   GATE_UP(experts_grouped_gate_up_exact_##type, ExactDot<sharpi::Type>)
 #define GATE_UP_FLOAT(Type, type) \
   GATE_UP(experts_grouped_gate_up_exact_##type, FloatDot<sharpi::Type>)

@@ -34,8 +34,8 @@ __device__ __forceinline__ void experts_grouped_product(const Activations& x, co
                                                  {addresses, bias, factors}, weights, out, share, \
                                                  rows, lane_bits, is_packed != 0);                \
   }
-#define PRODUCT_QUANTISED(Type, type)                               \
-  PRODUCT(experts_grouped_product_##type, RoundedDot<sharpi::Type>) \
+#define PRODUCT_QUANTISED(Type, type)                            \
+  PRODUCT(experts_grouped_product_##type, Int8Dot<sharpi::Type>) \
   PRODUCT(experts_grouped_product_exact_##type, ExactDot<sharpi::Type>)
 #define PRODUCT_FLOAT(Type, type) \
   PRODUCT(experts_grouped_product_exact_##type, FloatDot<sharpi::Type>)

@@ -10,12 +10,12 @@ using OneDot = OneTokenDot<Type, kInProduct>;
 
 // Rounds the `count` values that a block has computed. The results of all items make one row of
 // activations.
-__device__ __forceinline__ void round_values(const float* out, int count, int rows,
-                                             uint8_t* rounded, int planes) {
+__device__ __forceinline__ void quantise_values(const float* out, int count, int rows,
+                                                uint8_t* quantised, int planes) {
   const int first = int(blockIdx.y) * rows + int(blockIdx.x) * count;
   __syncthreads();
   for (int i = first + threadIdx.x; i < first + count; i += blockDim.x)
-    round_32(out[i], rounded, 0, int(gridDim.y) * rows, planes, i / 32);
+    quantise_32(out[i], quantised, 0, int(gridDim.y) * rows, planes, i / 32);
 }
 
 template <class Dot>
@@ -30,20 +30,20 @@ __device__ __forceinline__ void experts_product(const Activations& x, const int*
 
 }  // namespace sharpi
 
-// rounded: activations of one row, the results of all items; or null. Then a block computes a
+// quantised: activations of one row, the results of all items; or null. Then a block computes a
 // multiple of 32 rows, and an item has whole blocks.
 #define PRODUCT(entry, Dot)                                                                   \
   KERNEL __launch_bounds__(256, 2)                                                            \
       entry(const uint8_t* x, const int* ids, const uint64_t* addresses, const float* bias,   \
             const float* factors, const float* weights, float* out, int used, int columns,    \
-            int rows, int planes, int lane_bits, uint8_t* rounded, int rounded_planes) {      \
+            int rows, int planes, int lane_bits, uint8_t* quantised, int quantised_planes) {  \
     using namespace sharpi;                                                                   \
     wait_for_last_launch();                                                                   \
     experts_product<Dot>({x, columns, planes}, ids, {addresses, bias, factors}, weights, out, \
                          used, rows, lane_bits);                                              \
-    if (rounded)                                                                              \
-      round_values(out, int(blockDim.x >> lane_bits) * Dot::kRowsAtOnce, rows, rounded,       \
-                   rounded_planes);                                                           \
+    if (quantised)                                                                            \
+      quantise_values(out, int(blockDim.x >> lane_bits) * Dot::kRowsAtOnce, rows, quantised,  \
+                      quantised_planes);                                                      \
   }
 #define PRODUCT_QUANTISED(Type, type)                   \
   PRODUCT(experts_product_##type, OneDot<sharpi::Type>) \

@@ -1,7 +1,7 @@
-// Activations rounded to 8 bits, the form that quantised matmuls take.
+// Activations quantised to int8, the form that quantised matmuls take.
 //
-// A token's row is `planes` planes of activation_plane_bytes(columns); plane 0 holds the rounded
-// values, plane 1 (int16 precision) the rounded remainders. A plane of K columns is int8 q[K];
+// A token's row is `planes` planes of activation_plane_bytes(columns); plane 0 holds the quantised
+// values, plane 1 (int16 precision) the quantised remainders. A plane of K columns is int8 q[K];
 // float scale[K / 32]; int16 sum[K / 16] padded to 16 bytes: value = q * scale, and sum[g] is the
 // sum of q over 16 columns. K is a multiple of 32. scale = max |x| / 127 of the 32 columns,
 // rounding to nearest, ties to even; a peak under 1e-35 gives zeros.
@@ -29,8 +29,8 @@ __device__ __forceinline__ ActivationPlane activation_plane(const uint8_t* rows,
 
 // Rounds 32 consecutive columns, by one warp: lane i has value i. `block`: the number of blocks of
 // 32 columns before these. All lanes must call it.
-__device__ __forceinline__ void round_32(float x, uint8_t* rows, int row, int columns, int planes,
-                                         int block) {
+__device__ __forceinline__ void quantise_32(float x, uint8_t* rows, int row, int columns,
+                                            int planes, int block) {
   const int lane = threadIdx.x % kWarp;
   for (int plane = 0; plane < planes; plane++) {
     int bits = __float_as_int(x) & 0x7fffffff;  // magnitudes sort like integers; a NaN is largest

@@ -2,7 +2,7 @@
 //
 // Lane i of n takes units i, i + n, ...; each token's sum is made in that order, then over the
 // lanes, by explicit fused multiply-adds: its bits depend on columns and n, not on the number of
-// tokens. A Dot (RoundedDot, ExactDot, FloatDot) is for one type of weights and of activations. Its
+// tokens. A Dot (Int8Dot, ExactDot, FloatDot) is for one type of weights and of activations. Its
 // kBlocks, kManyBlocks and kPairBlocks are the blocks of 256 threads per multiprocessor that the
 // registers allow: at one token, at eight tokens, and at eight tokens with two matrices.
 #pragma once
@@ -46,10 +46,10 @@ struct UnitPlace {
   static constexpr int kRowsAtOnce = kValues == 64 ? 1 : 2;
 };
 
-// Quantised weights times activations that are rounded to 8 bits. With kOwnLoop, activations of one
+// Quantised weights times activations that are quantised to int8. With kOwnLoop, activations of one
 // plane have their own loop, in which a lane loads kUnits units before it multiplies the first.
 template <class Type, bool kOwnLoop = true, int kUnits = 1>
-struct RoundedDot : UnitPlace<Type> {
+struct Int8Dot : UnitPlace<Type> {
   using Unit = typename Type::Unit;
   using Place = UnitPlace<Type>;
   static constexpr int kBlocks = 3, kManyBlocks = 2;
@@ -120,7 +120,7 @@ struct RoundedDot : UnitPlace<Type> {
 
 // The Dot of a kernel for one token.
 template <class Type, OneTokenKernel kKernel, bool kOwnLoop = true>
-using OneTokenDot = RoundedDot<Type, kOwnLoop, (Type::kTwoUnits & kKernel) ? 2 : 1>;
+using OneTokenDot = Int8Dot<Type, kOwnLoop, (Type::kTwoUnits & kKernel) ? 2 : 1>;
 
 // Loads four adjacent floats of a token.
 __device__ __forceinline__ float4 four_floats(const Activations& x, int token, int column) {

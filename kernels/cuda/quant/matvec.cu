@@ -61,7 +61,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
 #define ROUTE_LAST sharpi::end_with_route({route_done, ids, weights, arrived, AS_ROUTER}, out_a);
 #define MATVEC_QUANTISED(Type, type)                                            \
   MATVEC(matvec_one_##type, sharpi::OneDot<sharpi::Type>, 1, NORM_LAST)         \
-  MATVEC(matvec_##type, sharpi::RoundedDot<sharpi::Type>, 8, )                  \
+  MATVEC(matvec_##type, sharpi::Int8Dot<sharpi::Type>, 8, )                     \
   MATVEC(matvec_one_exact_##type, sharpi::ExactDot<sharpi::Type>, 1, NORM_LAST) \
   MATVEC(matvec_exact_##type, sharpi::ExactDot<sharpi::Type>, 8, )
 #define MATVEC_FLOAT(Type, type)                                                           \

@@ -86,5 +86,5 @@ __device__ __forceinline__ void matvec_mixed(const Activations& x, const MixedPa
          {{lane_bits_1, tile_bits_1}, {lane_bits_2, tile_bits_2}, {lane_bits_3, tile_bits_3}}}); \
   }
 
-MATVEC_MIXED(matvec_one_mixed, RoundedDot)
+MATVEC_MIXED(matvec_one_mixed, Int8Dot)
 MATVEC_MIXED(matvec_one_mixed_exact, ExactDot)

@@ -2,12 +2,13 @@
 #include "activations.cuh"
 #include "common/launch_order.cuh"
 
-KERNEL __launch_bounds__(256) quantise(const float* x, uint8_t* rounded, int columns, int planes) {
+KERNEL __launch_bounds__(256)
+    quantise(const float* x, uint8_t* quantised, int columns, int planes) {
   sharpi::wait_for_last_launch();
   using namespace sharpi;
   const int token = int(blockIdx.x);
   const int block = int(blockIdx.y * blockDim.x + threadIdx.x) / kWarp;
   if (block >= columns / 32) return;
   const float value = x[size_t(token) * columns + 32 * block + threadIdx.x % kWarp];
-  round_32(value, rounded, token, columns, planes, block);
+  quantise_32(value, quantised, token, columns, planes, block);
 }

@@ -24,7 +24,7 @@ template <class Type>
 struct TileStep {
   static constexpr int kValues = UnitPlace<Type>::kValues, kSlots = kTileColumns / kValues;
   static constexpr int kGroups = kSlots * Type::kGroups;
-  static constexpr bool kNeedsTotal = RoundedDot<Type>::kNeedsTotal;
+  static constexpr bool kNeedsTotal = Int8Dot<Type>::kNeedsTotal;
 
   alignas(16) uint8_t weights[kTileRows][kTileStride];
   alignas(16) uint8_t x[kTileItems][kTileStride];
@@ -114,9 +114,8 @@ __device__ __forceinline__ void fill_activations(const TileSource& from, const U
   *(int4*)(step.x[item] + 16 * piece) = __ldg((const int4*)(plane.q + column) + part);
   if (part != 0) return;
   step.x_scale[group][item] = __ldg(plane.scale + unsigned(column) / 32);
-  if (RoundedDot<Type>::kNeedsTotal)
-    step.total[group][item] =
-        int16_t(RoundedDot<Type>::total_of(plane.sum + unsigned(column) / 16));
+  if (Int8Dot<Type>::kNeedsTotal)
+    step.total[group][item] = int16_t(Int8Dot<Type>::total_of(plane.sum + unsigned(column) / 16));
 }
 
 template <class Type>
@@ -166,7 +165,7 @@ __device__ __forceinline__ ItemPair items_of_group(const TileStep<Type>& step, i
   return pair;
 }
 
-// Adds a group's products with 8 items to their sums, as RoundedDot::add_group does.
+// Adds a group's products with 8 items to their sums, as Int8Dot::add_group does.
 template <class Type, class Multiply>
 __device__ __forceinline__ void add_products(const TileStep<Type>& step, const TilePlace& at,
                                              int group, int f, Multiply multiply, float (&sum)[4]) {

@@ -6,13 +6,13 @@
 
 namespace sharpi {
 
-// The norm of a product's row. done: a counter of blocks, null for no norm; out, rounded: null
+// The norm of a product's row. done: a counter of blocks, null for no norm; out, quantised: null
 // where not wanted; threads: those of a block of rms_norm, on which the order of its sum depends.
 struct NormTail {
   int* done;
   const float* weight;
   float* out;
-  uint8_t* rounded;
+  uint8_t* quantised;
   float epsilon;
   int threads, planes;
 };
@@ -32,7 +32,7 @@ __device__ __forceinline__ void norm_row(const NormTail& norm, const float* row,
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     const float y = row[i] * inverse * norm.weight[i];
     if (norm.out) norm.out[i] = y;
-    if (norm.rounded) round_32(y, norm.rounded, 0, width, norm.planes, i / 32);
+    if (norm.quantised) quantise_32(y, norm.quantised, 0, width, norm.planes, i / 32);
   }
 }
 
@@ -44,8 +44,8 @@ __device__ __forceinline__ void end_with_norm(const NormTail& norm, const float*
 }  // namespace sharpi
 
 // The parameters of a norm within a kernel's list, and the norm made of them.
-#define NORM_TAIL                                                                 \
-  int *norm_done, const float *norm_weight, float *normed, uint8_t *norm_rounded, \
+#define NORM_TAIL                                                                   \
+  int *norm_done, const float *norm_weight, float *normed, uint8_t *norm_quantised, \
       float norm_epsilon, int norm_threads, int norm_planes
 #define AS_NORM_TAIL \
-  {norm_done, norm_weight, normed, norm_rounded, norm_epsilon, norm_threads, norm_planes}
+  {norm_done, norm_weight, normed, norm_quantised, norm_epsilon, norm_threads, norm_planes}

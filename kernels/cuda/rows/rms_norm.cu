@@ -1,4 +1,4 @@
-// Computes x / rms(x) * weight over each group of `width` columns, as floats and/or rounded rows.
+// Computes x / rms(x) * weight over each group of `width` columns, as floats and/or quantised rows.
 //
 // A block takes `set` groups of a token, as many as fill whole blocks of 32 columns, so that no
 // quant block of 32 is split between two thread blocks.
@@ -19,9 +19,9 @@ __device__ __forceinline__ float inverse_rms(const float* x, int width, float ep
 }  // namespace sharpi
 
 // x, out: (T, groups * width); weight: (width,), or (groups * width,) where each group has its own.
-// Grid (T, groups / set). May be in place. `out` or `rounded` may be null.
+// Grid (T, groups / set). May be in place. `out` or `quantised` may be null.
 KERNEL __launch_bounds__(1024)
-    rms_norm(const float* x, const float* weight, float* out, uint8_t* rounded, int width,
+    rms_norm(const float* x, const float* weight, float* out, uint8_t* quantised, int width,
              int groups, int set, int weight_per_group, float epsilon, int planes) {
   sharpi::wait_for_last_launch();
   using namespace sharpi;
@@ -38,6 +38,6 @@ KERNEL __launch_bounds__(1024)
     const int at = begin + i;
     const float y = row[at] * inverse[i / width] * weight[weight_per_group ? at : at % width];
     if (out) out[size_t(token) * columns + at] = y;
-    if (rounded) round_32(y, rounded, token, columns, planes, at / 32);
+    if (quantised) quantise_32(y, quantised, token, columns, planes, at / 32);
   }
 }

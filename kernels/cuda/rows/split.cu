@@ -1,5 +1,5 @@
 // Splits each row into up to three parts; a part whose output is null is skipped. The first part
-// can be rounded, too.
+// can be quantised, too.
 #include "common/launch_order.cuh"
 #include "quant/activations.cuh"
 
@@ -18,10 +18,12 @@ struct RunPart {
 
 }  // namespace sharpi
 
-// x: (runs, a + b + c), `count` values in total; a, b and c each have an output, or null. rounded:
-// activation rows (runs, a) of the first part, of which a and b + c are multiples of 32; or null.
-KERNEL __launch_bounds__(256) split(const float* x, float* out_a, float* out_b, float* out_c,
-                                    uint8_t* rounded, int a, int b, int c, int count, int planes) {
+// x: (runs, a + b + c), `count` values in total; a, b and c each have an output, or null.
+// quantised: activation rows (runs, a) of the first part, of which a and b + c are multiples of 32;
+// or null.
+KERNEL __launch_bounds__(256)
+    split(const float* x, float* out_a, float* out_b, float* out_c, uint8_t* quantised, int a,
+          int b, int c, int count, int planes) {
   sharpi::wait_for_last_launch();
   using namespace sharpi;
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -31,5 +33,5 @@ KERNEL __launch_bounds__(256) split(const float* x, float* out_a, float* out_b, 
   const RunPart parts[] = {{out_a, 0, a}, {out_b, a, b}, {out_c, a + b, c}};
 #pragma unroll
   for (const RunPart& part : parts) part.take(run, at, value);
-  if (rounded && at < a) round_32(value, rounded, run, a, planes, at / 32);
+  if (quantised && at < a) quantise_32(value, quantised, run, a, planes, at / 32);
 }

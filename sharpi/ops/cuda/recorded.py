@@ -176,11 +176,11 @@ class RecordedTensor(Struct):
     rows: Rows
     floats: Buffer | None
     source: Span | None = None  # memory outside the arena that holds the floats
-    rounds: bool = False  # the operation that computes the value can also quantise it
+    can_quantise: bool = False  # the operation that computes the value can also quantise it
     is_read: bool = False  # an operation reads the floats
     # An earlier layer's attention has transformed these queries in place.
     is_transformed: bool = False
-    rounded: Buffer | None = None
+    quantised: Buffer | None = None
     pending: PendingHeads | None = None
     routes: Routes | None = None  # for expert ids: their memory, which depends on the step
 

@@ -68,10 +68,12 @@ class Recording:
         return self.limits.max_tokens if rows is Rows.TOKENS else self.limits.max_outputs
 
     def value(
-        self, width: int, rows: Rows = Rows.TOKENS, *, rounds: bool = False
+        self, width: int, rows: Rows = Rows.TOKENS, *, can_quantise: bool = False
     ) -> RecordedTensor:
         """Creates a value, which the next operation to be appended computes."""
-        return RecordedTensor(width, rows, self._rows(rows, width * FLOAT_BYTES), rounds=rounds)
+        return RecordedTensor(
+            width, rows, self._rows(rows, width * FLOAT_BYTES), can_quantise=can_quantise
+        )
 
     def _rows(self, rows: Rows, row_bytes: int) -> Buffer:
         buffer = self.buffer(self.capacity(rows) * row_bytes)
@@ -125,7 +127,7 @@ class Recording:
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 
-    def floats(self, *values: RecordedTensor) -> None:
+    def read_floats(self, *values: RecordedTensor) -> None:
         """Declares that the next operation reads the floats of these values.
 
         Pending norm and RoPE of their heads are appended first.
@@ -136,13 +138,13 @@ class Recording:
             self._touch(value.floats)
             value.is_read = True
 
-    def hold(self, *values: RecordedTensor) -> None:
+    def read_all_forms(self, *values: RecordedTensor) -> None:
         """Declares that the next operation uses the floats and quantised rows of these values."""
-        self.floats(*values)
+        self.read_floats(*values)
         for value in values:
-            self._touch(value.rounded)
+            self._touch(value.quantised)
 
-    def rounded(self, value: RecordedTensor) -> RecordedTensor:
+    def read_quantised(self, value: RecordedTensor) -> RecordedTensor:
         """Declares that the next operation reads the quantised rows of a value; returns the value.
 
         If needed, appends the operation that quantises the rows. Raises UnsupportedModelError for a
@@ -152,19 +154,19 @@ class Recording:
         if value.width % _BLOCK:
             raise UnsupportedModelError(f"rows of {value.width} values are not whole blocks of 32")
         row = activation_bytes(value.width, self.planes)
-        if value.rounded is None and value.rounds and value.floats is not None:
-            value.rounded = self._rows(value.rows, row)
-            value.rounded.first = value.floats.first
-        elif value.rounded is None:
-            self.floats(value)
-            value.rounded = self._rows(value.rows, row)
-            self.append(lambda step: self.round(value, step))
-        self._touch(value.rounded)
+        if value.quantised is None and value.can_quantise and value.floats is not None:
+            value.quantised = self._rows(value.rows, row)
+            value.quantised.first = value.floats.first
+        elif value.quantised is None:
+            self.read_floats(value)
+            value.quantised = self._rows(value.rows, row)
+            self.append(lambda step: self.quantise_if_read(value, step))
+        self._touch(value.quantised)
         return value
 
-    def round(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
+    def quantise_if_read(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
         """Yields the launch that quantises a value, if an operation reads its quantised rows."""
-        target = self.at(value.rounded)
+        target = self.at(value.quantised)
         if target is not None:
             yield quantise.quantise(
                 self.of(value),
@@ -196,9 +198,9 @@ class Recording:
         Returns None if nothing is pending.
         """
         pending, value.pending = value.pending, None
-        self.floats(value)
+        self.read_floats(value)
         if pending is not None and pending.angles is not None:
-            self.floats(pending.angles)
+            self.read_floats(pending.angles)
         return pending
 
     def linger(self, *buffers: Buffer | None) -> None:
@@ -220,9 +222,9 @@ class Recording:
         assert span is not None
         return span
 
-    def rounded_of(self, value: RecordedTensor) -> Span:
+    def quantised_of(self, value: RecordedTensor) -> Span:
         """Returns the memory of a value's quantised rows."""
-        span = self.at(value.rounded)
+        span = self.at(value.quantised)
         assert span is not None
         return span
 
@@ -231,10 +233,10 @@ class Recording:
         row = value.width * FLOAT_BYTES
         return self.of(value).part(first * row, count * row)
 
-    def rounded_rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
+    def quantised_rows_of(self, value: RecordedTensor, first: int, count: int) -> Span:
         """Returns the memory of `count` quantised rows of a value, from row `first` on."""
         row = activation_bytes(value.width, self.planes)
-        return self.rounded_of(value).part(first * row, count * row)
+        return self.quantised_of(value).part(first * row, count * row)
 
     def floats_if_read(self, value: RecordedTensor) -> Span | None:
         """Returns the memory of a value's floats, None where no operation reads them."""
@@ -256,7 +258,7 @@ class Recording:
 
     def keep(self, value: RecordedTensor) -> None:
         """Keeps the floats of a value: their memory is not reused after the last operation."""
-        self.floats(value)
+        self.read_floats(value)
         assert value.floats is not None
         value.floats.kept = True
 

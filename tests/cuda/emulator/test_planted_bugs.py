@@ -95,8 +95,8 @@ BUGS = [
     Bug(
         "writes what it reads",
         cases.quantise,
-        "round_32(value,",
-        "((float*)x)[0] = value;\n  round_32(value,",
+        "quantise_32(value,",
+        "((float*)x)[0] = value;\n  quantise_32(value,",
         "of what is only read",
     ),
     Bug(
@@ -254,14 +254,14 @@ BUGS = [
         RACE,
     ),
     Bug(
-        "values are rounded before they are there",
+        "values are quantised before they are there",
         cases.experts_product,
         "__syncthreads();\n  for (int i = first + threadIdx.x;",
         "for (int i = first + threadIdx.x;",
         RACE,
     ),
     Bug(
-        "a block rounds the rows of the next one, too",
+        "a block quantises the rows of the next one, too",
         cases.experts_product,
         "i < first + count;",
         "i < first + 2 * count;",

@@ -1,4 +1,4 @@
-"""Products that norm or round their results, or choose experts, give the bits of two launches."""
+"""Products that norm or quantise results, or choose experts, give the bits of two launches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +28,12 @@ Pair = tuple[Launch, Launch, list[Span]]  # two launches, and what they write
 
 def norm_of(device: Device, x: Span, width: int, planes: int = 1) -> tuple[Launch, list[Span]]:
     weight = np.random.default_rng(width).uniform(0.5, 2, width).astype(np.float32)
-    normed, rounded = empty(device, 4 * width), empty(device, activation_bytes(width, planes))
+    normed, quantised = empty(device, 4 * width), empty(device, activation_bytes(width, planes))
     launch = rms_norm(
-        x, upload(device, weight), normed, rounded, tokens=1, width=width, groups=1,
+        x, upload(device, weight), normed, quantised, tokens=1, width=width, groups=1,
         weight_per_group=False, epsilon=1e-6, planes=planes,
     )  # fmt: skip
-    return launch, [x, normed, rounded]
+    return launch, [x, normed, quantised]
 
 
 def product_of(device: Device, quant_type: QuantType, rows: int) -> tuple[Launch, Span]:
@@ -143,7 +143,7 @@ def test_the_choice_of_experts(device: Device, num_groups: int) -> None:
 
 
 def heads_of(device: Device, rows: int, planes: int, heads: int = 3) -> Pair:
-    """Returns the products of some heads with matrices of their own, and the rounding of all."""
+    """Returns the products of some heads with matrices of their own, and the quantising of all."""
     stacked = stacked_experts(device, QuantType.Q8_0, (heads, rows, COLUMNS), has_bias=False)
     x = operand(device, random_tokens(heads, COLUMNS), planes)
     out, width = empty(device, 4 * heads * rows), heads * rows
@@ -151,32 +151,32 @@ def heads_of(device: Device, rows: int, planes: int, heads: int = 3) -> Pair:
         x.span, upload(device, np.arange(heads, dtype=np.int32)), stacked.part, out,
         quant_type=QuantType.Q8_0, tokens=heads, used=1, columns=COLUMNS, rows=rows, planes=planes,
     )  # fmt: skip
-    rounded = empty(device, activation_bytes(width, planes))
-    rounding = quantise(out, rounded, tokens=1, columns=width, planes=planes)
-    return product, rounding, [out, rounded]
+    quantised = empty(device, activation_bytes(width, planes))
+    quantising = quantise(out, quantised, tokens=1, columns=width, planes=planes)
+    return product, quantising, [out, quantised]
 
 
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize("rows", [64, 128])
-def test_the_rounding_of_heads(device: Device, rows: int, planes: int) -> None:
-    def fold(product: Launch, rounding: Launch, _: Span) -> Launch | None:
-        return experts.product_with_rounded(product, rounding)
+def test_the_quantising_of_heads(device: Device, rows: int, planes: int) -> None:
+    def fold(product: Launch, quantising: Launch, _: Span) -> Launch | None:
+        return experts.product_with_quantise(product, quantising)
 
     assert check(device, lambda: heads_of(device, rows, planes), fold).grid[0] == rows // 32
 
 
-def test_what_is_rounded_otherwise_is_left(device: Device) -> None:
-    product, rounding, (out, _) = heads_of(device, 64, 1)
+def test_what_is_quantised_otherwise_is_left(device: Device) -> None:
+    product, quantising, (out, _) = heads_of(device, 64, 1)
     sizes = {"columns": 64, "planes": 1}
     others = [
         quantise(empty(device, out.num_bytes), out, tokens=1, columns=192, planes=1),
         quantise(out, out, tokens=3, **sizes),  # a row for each head
         quantise(out, out, tokens=1, **sizes),  # one head alone
     ]
-    assert all(experts.product_with_rounded(product, other) is None for other in others)
-    assert experts.product_with_rounded(product, rounding) is not None
+    assert all(experts.product_with_quantise(product, other) is None for other in others)
+    assert experts.product_with_quantise(product, quantising) is not None
     partly = heads_of(device, 96 + 8, 1, heads=4)  # the last block of a head has 8 rows
-    assert experts.product_with_rounded(*partly[:2]) is None
+    assert experts.product_with_quantise(*partly[:2]) is None
 
 
 def test_what_does_not_belong_together_is_left(device: Device) -> None:

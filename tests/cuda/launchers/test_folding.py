@@ -33,15 +33,15 @@ def test_what_writes_over_an_input_is_left() -> None:
         assert files(prepared, join(first, second, place, **sizes)) == ["heads", "join"]
     cut = split(angles, (first, second), (WIDTH, DIM), runs=HEADS)
     for rows, count in ((out, 1), (angles, 2)):
-        rounding = quantise(first, rows, tokens=HEADS, columns=WIDTH, planes=1)
-        assert len(files(cut, rounding)) == count
+        quantising = quantise(first, rows, tokens=HEADS, columns=WIDTH, planes=1)
+        assert len(files(cut, quantising)) == count
 
 
 def test_pairs_follow_each_other() -> None:
     memory = arena()
     x, first, second, angles, out, rows = (memory.part(4096 * i, 4096) for i in range(6))
     cut = split(x, (first, second), (WIDTH, DIM), runs=HEADS)
-    rounding = quantise(first, rows, tokens=HEADS, columns=WIDTH, planes=1)
+    quantising = quantise(first, rows, tokens=HEADS, columns=WIDTH, planes=1)
     prepared = heads([HeadGroup(second, HEADS, DIM, rope=HeadRope(angles, HALF))], tokens=1)
     joined = join(first, second, out, widths=(WIDTH, DIM), runs=HEADS)
-    assert files(cut, rounding, prepared, joined) == ["split", "join_heads"]
+    assert files(cut, quantising, prepared, joined) == ["split", "join_heads"]

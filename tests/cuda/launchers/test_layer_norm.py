@@ -31,18 +31,20 @@ def test_floats(device: Device, tokens: int, width: int) -> None:
 
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize(("tokens", "width"), [(2, 96), (1, 1056)])
-def test_rounded(device: Device, tokens: int, width: int, planes: int) -> None:
+def test_quantised(device: Device, tokens: int, width: int, planes: int) -> None:
     *arrays, want = _case(tokens, width)
-    out, rounded = (
+    out, quantised = (
         empty(device, want.nbytes),
         empty(device, tokens * activation_bytes(width, planes)),
     )
     spans = (upload(device, array) for array in arrays)
     sizes = {"tokens": tokens, "width": width, "epsilon": EPSILON}
-    device.launch(layer_norm(*spans, out, rounded, **sizes, planes=planes))
+    device.launch(layer_norm(*spans, out, quantised, **sizes, planes=planes))
     floats = read(device, out, np.float32, want.shape)
     np.testing.assert_allclose(floats, want, rtol=3e-6, atol=3e-6)
-    rows = unpack_rows(read(device, rounded, np.uint8, (rounded.num_bytes,)), tokens, width, planes)
+    rows = unpack_rows(
+        read(device, quantised, np.uint8, (quantised.num_bytes,)), tokens, width, planes
+    )
     assert (np.abs(rows - floats) <= rounding_error(floats, planes)).all()
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from device_arrays import empty, read, upload
 from msgspec.structs import replace
-from products import EXACT_ERROR, ROUNDED_ERROR, Floats, Operand, operand, random_tokens, taken
+from products import EXACT_ERROR, QUANTISED_ERROR, Floats, Operand, operand, random_tokens, taken
 from quant_weights import (
     FLOAT_TYPES,
     QUANTISED_TYPES,
@@ -43,7 +43,7 @@ def _columns(quant_type: QuantType) -> list[int]:
 @pytest.mark.parametrize("planes", [0, 1, 2])
 @pytest.mark.parametrize("quant_type", QUANTISED_TYPES, ids=lambda t: t.name)
 def test_against_float64(device: Device, quant_type: QuantType, planes: int) -> None:
-    bound = ROUNDED_ERROR if planes else EXACT_ERROR
+    bound = QUANTISED_ERROR if planes else EXACT_ERROR
     for columns in _columns(quant_type):
         for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8), (3, 19)):
             weights = random_weights(quant_type, rows, columns)
@@ -126,7 +126,7 @@ def test_extreme_codes(device: Device, fill: int) -> None:
         x = operand(device, np.full((1, 256), -3, np.float32), 1)
         (out,) = _products(device, quant_type, x, [weights], 1)
         dense = as_floats(quant_type, weights)
-        bound = ROUNDED_ERROR * np.abs(x.seen) @ np.abs(dense).T
+        bound = QUANTISED_ERROR * np.abs(x.seen) @ np.abs(dense).T
         assert (np.abs(out - x.seen @ dense.T) <= bound).all(), quant_type.name
 
 

@@ -36,21 +36,21 @@ def test_floats(device: Device, tokens: int, width: int, groups: int, per_group:
     ("tokens", "width", "groups", "per_group"),
     [(2, 96, 1, False), (3, 24, 8, True), (1, 64, 3, True)],
 )
-def test_rounded(
+def test_quantised(
     device: Device, tokens: int, width: int, groups: int, per_group: bool, planes: int
 ) -> None:
-    """Groups whose size is not a multiple of 32 share rounded blocks; floats are written too."""
+    """Groups whose size is not a multiple of 32 share quantised blocks; floats are written too."""
     x, weight, want = _case(tokens, width, groups, per_group)
     columns = groups * width
-    rounded = empty(device, tokens * activation_bytes(columns, planes))
+    quantised = empty(device, tokens * activation_bytes(columns, planes))
     sizes = {"tokens": tokens, "width": width, "groups": groups, "weight_per_group": per_group}
     span = upload(device, x)
     weights = upload(device, weight)
-    device.launch(rms_norm(span, weights, span, rounded, **sizes, epsilon=EPSILON, planes=planes))
+    device.launch(rms_norm(span, weights, span, quantised, **sizes, epsilon=EPSILON, planes=planes))
     floats = read(device, span, np.float32, x.shape)
     np.testing.assert_allclose(floats, want, rtol=3e-6)
     rows = unpack_rows(
-        read(device, rounded, np.uint8, (rounded.num_bytes,)), tokens, columns, planes
+        read(device, quantised, np.uint8, (quantised.num_bytes,)), tokens, columns, planes
     )
     assert (np.abs(rows - floats) <= rounding_error(floats, planes)).all()
 

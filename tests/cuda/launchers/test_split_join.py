@@ -5,7 +5,7 @@ from device_arrays import empty, read, upload
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.quantise import quantise
-from sharpi.ops.cuda.launchers.split_join import join, split, with_rounded
+from sharpi.ops.cuda.launchers.split_join import join, split, with_quantise
 from sharpi.ops.reference.reference import ReferenceOps
 
 
@@ -33,38 +33,42 @@ def test_split_leaves_out(device: Device) -> None:
 
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize("widths", [(128, 64), (32, 32, 64)])
-def test_split_rounds_its_first_part(device: Device, widths: tuple[int, ...], planes: int) -> None:
+def test_split_quantises_its_first_part(
+    device: Device, widths: tuple[int, ...], planes: int
+) -> None:
     """So it does with the queries' part that latent attention does not rotate."""
-    runs, rounded = 5, []
+    runs, quantised = 5, []
     x = upload(device, _values(runs, sum(widths)))
     for folds in (False, True):
         outs = [empty(device, 4 * runs * width) for width in widths]
         rows = empty(device, runs * activation_bytes(widths[0], planes))
         cut = split(x, outs, widths, runs=runs)
-        rounding = quantise(outs[0], rows, tokens=runs, columns=widths[0], planes=planes)
-        both = with_rounded(cut, rounding)
+        quantising = quantise(outs[0], rows, tokens=runs, columns=widths[0], planes=planes)
+        both = with_quantise(cut, quantising)
         assert both is not None
-        for launch in [both] if folds else [cut, rounding]:
+        for launch in [both] if folds else [cut, quantising]:
             device.launch(launch)
-        rounded.append([read(device, each, np.uint8, (each.num_bytes,)) for each in (*outs, rows)])
-    for found, want in zip(*rounded, strict=True):
+        quantised.append(
+            [read(device, each, np.uint8, (each.num_bytes,)) for each in (*outs, rows)]
+        )
+    for found, want in zip(*quantised, strict=True):
         np.testing.assert_array_equal(found, want)
 
 
-def test_what_is_not_rounded(device: Device) -> None:
+def test_what_is_not_quantised(device: Device) -> None:
     """Another part, other rows, and parts that are not whole blocks of 32."""
     x, outs, rows = (empty(device, 4 * 4 * 96) for _ in range(3))
     first, second = outs.part(0, 4 * 4 * 64), outs.part(4 * 4 * 64, 4 * 4 * 32)
     cut = split(x, (first, second), (64, 32), runs=4)
-    assert with_rounded(cut, quantise(first, rows, tokens=4, columns=64, planes=1)) is not None
+    assert with_quantise(cut, quantise(first, rows, tokens=4, columns=64, planes=1)) is not None
     others = [
         quantise(second, rows, tokens=4, columns=32, planes=1),
         quantise(first, rows, tokens=1, columns=256, planes=1),
         quantise(first, rows, tokens=2, columns=64, planes=1),
     ]
-    assert all(with_rounded(cut, other) is None for other in others)
+    assert all(with_quantise(cut, other) is None for other in others)
     uneven = split(x, (first, second), (64, 31), runs=4)
-    assert with_rounded(uneven, quantise(first, rows, tokens=4, columns=64, planes=1)) is None
+    assert with_quantise(uneven, quantise(first, rows, tokens=4, columns=64, planes=1)) is None
 
 
 @pytest.mark.parametrize("widths", [(1, 1), (40, 16), (3, 290)])

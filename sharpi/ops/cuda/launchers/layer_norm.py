@@ -10,7 +10,7 @@ def layer_norm(
     weight: Span,
     bias: Span,
     out: Span | None,
-    rounded: Span | None,
+    quantised: Span | None,
     *,
     tokens: int,
     width: int,
@@ -19,7 +19,7 @@ def layer_norm(
 ) -> Launch:
     """Computes (x - mean) / deviation * weight + bias of x (T, width); weight and bias (width,).
 
-    The result is written as floats to `out` and/or as quantised rows to `rounded` (see `quantise`),
+    The result is written as floats to `out` and/or quantised to `quantised` (see `quantise`),
     for which the width is a multiple of 32.
     """
     return Launch(
@@ -27,7 +27,7 @@ def layer_norm(
         grid=(tokens, 1, 1),
         block=min(1024, -(-width // 64) * 32),
         arguments=(
-            *(x, weight, bias, out, rounded),
+            *(x, weight, bias, out, quantised),
             *(np.int32(width), np.float32(epsilon), np.int32(planes)),
         ),
         writes=frozenset({3, 4}),

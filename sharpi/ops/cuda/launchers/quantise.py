@@ -14,13 +14,13 @@ class QuantiseArguments(NamedTuple):
     """The arguments of the kernel `quantise`."""
 
     x: Argument
-    rounded: Argument
+    quantised: Argument
     columns: Argument
     planes: Argument
 
 
-def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) -> Launch:
-    """Quantises floats (T, columns) to int8 rows with a scale per 32 columns, to `rounded`.
+def quantise(x: Span, quantised: Span, *, tokens: int, columns: int, planes: int) -> Launch:
+    """Quantises floats (T, columns) to int8 rows with a scale per 32 columns, to `quantised`.
 
     With two planes, the second holds the quantised remainders (kernels/cuda/quant/activations.cuh).
     Columns are a multiple of 32. The grid has tokens on its x axis, because a batch may have a row
@@ -31,6 +31,6 @@ def quantise(x: Span, rounded: Span, *, tokens: int, columns: int, planes: int) 
         Kernel("quantise", "quantise"),
         grid=(tokens, -(-warps // (_BLOCK // 32)), 1),
         block=_BLOCK,
-        arguments=QuantiseArguments(x, rounded, np.int32(columns), np.int32(planes)),
+        arguments=QuantiseArguments(x, quantised, np.int32(columns), np.int32(planes)),
         writes=frozenset({1}),
     )

@@ -18,7 +18,7 @@ class NormArguments(NamedTuple):
     x: Argument
     weight: Argument
     out: Argument
-    rounded: Argument
+    quantised: Argument
     width: Argument
     groups: Argument
     groups_each: Argument
@@ -36,7 +36,7 @@ class NormTail(NamedTuple):
     done: Argument = None
     weight: Argument = None
     out: Argument = None
-    rounded: Argument = None
+    quantised: Argument = None
     epsilon: Argument = np.float32(0)
     threads: Argument = np.int32(0)
     planes: Argument = np.int32(0)
@@ -49,7 +49,7 @@ def rms_norm(
     x: Span,
     weight: Span,
     out: Span | None,
-    rounded: Span | None,
+    quantised: Span | None,
     *,
     tokens: int,
     width: int,
@@ -60,22 +60,22 @@ def rms_norm(
 ) -> Launch:
     """Computes x (T, groups * width) / rms of each group * weight (width,) or (groups * width,).
 
-    The result is written as floats to `out`, which may be x, and/or as quantised rows to `rounded`
+    The result is written as floats to `out`, which may be x, and/or quantised to `quantised`
     (see `quantise`), for which groups * width is a multiple of 32.
     """
-    groups_each = 1 if rounded is None else _BLOCK_COLUMNS // gcd(width, _BLOCK_COLUMNS)
+    groups_each = 1 if quantised is None else _BLOCK_COLUMNS // gcd(width, _BLOCK_COLUMNS)
     return Launch(
         Kernel("rms_norm", "rms_norm"),
         grid=(tokens, groups // groups_each, 1),
         block=min(1024, -(-width // 64) * 32),
         arguments=flat(
             NormArguments(
-                *(x, weight, out, rounded),
+                *(x, weight, out, quantised),
                 *(np.int32(width), np.int32(groups), np.int32(groups_each)),
                 *(np.int32(weight_per_group), np.float32(epsilon), np.int32(planes)),
             )
         ),
-        writes=places(NormArguments, "out", "rounded", *(["x"] if out == x else [])),
+        writes=places(NormArguments, "out", "quantised", *(["x"] if out == x else [])),
     )
 
 
@@ -88,7 +88,7 @@ def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
     return replace(
         product,
         arguments=flat(given._replace(norm=tail)),
-        writes=product.writes | places(kind, "norm.done", "norm.out", "norm.rounded"),
+        writes=product.writes | places(kind, "norm.done", "norm.out", "norm.quantised"),
     )
 
 
@@ -106,7 +106,7 @@ def norm_tail(norm: Launch, row: Argument, width: Argument, counter: Span) -> No
         done=counter,
         weight=given.weight,
         out=given.out,
-        rounded=given.rounded,
+        quantised=given.quantised,
         epsilon=given.epsilon,
         threads=np.int32(norm.block),
         planes=given.planes,

@@ -12,7 +12,7 @@ from sharpi.ops.cuda.launchers.quantise import QuantiseArguments
 
 MAX_PARTS: Final = 3
 _THREADS: Final = 256
-_ROUNDED: Final = 32  # columns that are rounded together
+_QUANT_BLOCK: Final = 32  # columns that are quantised together
 
 
 class PartsArguments(NamedTuple):
@@ -28,7 +28,7 @@ class SplitArguments(NamedTuple):
 
     x: Argument
     outs: PartsArguments
-    rounded: Argument
+    quantised: Argument
     widths: PartsArguments
     num_values: Argument
     planes: Argument
@@ -66,21 +66,21 @@ def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: 
     )
 
 
-def with_rounded(split: Launch, rounding: Launch) -> Launch | None:
-    """Returns one launch for `split` and the rounding of each run of its first part.
+def with_quantise(split: Launch, quantise: Launch) -> Launch | None:
+    """Returns one launch for `split` and the quantising of each run of its first part.
 
-    Returns None if `rounding` rounds something else, or if parts are not whole blocks of 32 values.
+    Returns None if `quantise` reads something else, or if parts are not whole blocks of 32 values.
     """
     given = named(SplitArguments, split.arguments)
-    following = QuantiseArguments(*rounding.arguments)
+    following = QuantiseArguments(*quantise.arguments)
     is_first = is_same_place(given.outs.a, following.x) and following.columns == given.widths.a
     widths = [width for width in given.widths if isinstance(width, np.int32)]
-    is_whole = all(width % _ROUNDED == 0 for width in widths)
-    if not (is_first and is_whole and given.num_values == rounding.grid[0] * sum(widths)):
+    is_whole = all(width % _QUANT_BLOCK == 0 for width in widths)
+    if not (is_first and is_whole and given.num_values == quantise.grid[0] * sum(widths)):
         return None
-    both = given._replace(rounded=following.rounded, planes=following.planes)
+    both = given._replace(quantised=following.quantised, planes=following.planes)
     return replace(
-        split, arguments=flat(both), writes=split.writes | places(SplitArguments, "rounded")
+        split, arguments=flat(both), writes=split.writes | places(SplitArguments, "quantised")
     )
 
 

@@ -43,8 +43,8 @@ def attend(
     if sinks is not None:
         recording.weights.register(sinks)
     pending = [None if each is None else recording.take_pending(each) for each in qkv]
-    rounds = recording.planes > 0
-    out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, rounds=rounds)
+    can_quantise = recording.planes > 0
+    out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, can_quantise=can_quantise)
     at_once = _tokens_at_once(shape, recording)
     scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
     transforms = rotation_sizes(shape, cache.types)
@@ -105,11 +105,11 @@ class _Attention(Struct, frozen=True):
             yield heads.heads(groups, tokens=step.tokens, place=self._place(step))
         if layer.values is not None and self._is_fused(step):
             yield self._fused(step, layer.keys, layer.values)
-            yield from self.recording.round(self.out, step)
+            yield from self.recording.quantise_if_read(self.out, step)
             return
         if self._is_tiled(step):
             yield self._tiles(step)
-            yield from self.recording.round(self.out, step)
+            yield from self.recording.quantise_if_read(self.out, step)
             return
         for first in range(0, step.tokens, self.at_once):
             count = min(self.at_once, step.tokens - first)
@@ -207,7 +207,7 @@ class _Attention(Struct, frozen=True):
             layer.keys,
             layer.values,
             at.rows_of(out, first, count) if out.is_read else None,
-            at.rounded_rows_of(out, first, count) if out.rounded else None,
+            at.quantised_rows_of(out, first, count) if out.quantised else None,
             scratch,
             place=self._place(step, first),
             sinks=at.weights.optional(self.sinks),

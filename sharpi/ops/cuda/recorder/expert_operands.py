@@ -49,7 +49,7 @@ class ExpertOperands(Struct, frozen=True):
         is_float = reads_floats(stacked.quant_type, at.planes)
         if is_float:
             return self.input
-        return self._since(at.rounded_of(self.x), activation_bytes(self.x.width, at.planes))
+        return self._since(at.quantised_of(self.x), activation_bytes(self.x.width, at.planes))
 
     def _since(self, span: Span, row_bytes: int) -> Span:
         """Returns the rows of a span from the first token on."""

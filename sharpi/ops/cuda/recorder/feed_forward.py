@@ -93,14 +93,14 @@ def make_scratch(
     rows = items if packed is None else packed.num_rows
     floats = rows * up.rows * FLOAT_BYTES
     in_pairs = f16 is not None or not what.is_fused
-    rounded = rows * activation_bytes(down.columns, hidden_planes(recording, what))
+    quantised = rows * activation_bytes(down.columns, hidden_planes(recording, what))
     has_parts = most >= GROUPED_TOKENS or is_slotted
     products = None
     if is_routed and packed is None and not is_slotted:
         products = grouped_products(recording, most, expert_weights, what.used)
     most_tiled = most if products is None else min(most, GROUPED_PRODUCT_TOKENS - 1)
     return Scratch(
-        hidden=recording.buffer(max(floats, rounded)),
+        hidden=recording.buffer(max(floats, quantised)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),

@@ -37,21 +37,21 @@ def feed_forward(
     """
     declare_input(recording, x, what.first_half)
     others = (what.ids, what.weights, what.residual)
-    recording.floats(*(value for value in others if value is not None))
+    recording.read_floats(*(value for value in others if value is not None))
     out = recording.value(what.expert_weights.down.rows, x.rows)
     is_slotted = what.ids is not None and expert_weights.is_slotted(what.expert_weights)
     scratch = make_scratch(recording, x, what, is_slotted=is_slotted)
     if scratch.f16_matmul is not None or scratch.products is not None or is_slotted:
-        recording.floats(x)
+        recording.read_floats(x)
     launches = ExpertLaunches(recording, x, what, out, scratch)
     if is_slotted:
         layer = expert_weights.register_slotted(
             what.expert_weights, what.activation, x.rows, recording.limits
         )
         if prediction is not None:
-            recording.hold(prediction.ids)
+            recording.read_all_forms(prediction.ids)
         if next_prediction is not None:
-            recording.hold(*next_prediction.values)
+            recording.read_all_forms(*next_prediction.values)
         calls = SlottedExpertCalls(
             launches, expert_weights, layer, prediction, next_prediction
         ).calls

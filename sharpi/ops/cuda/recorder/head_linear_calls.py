@@ -35,7 +35,7 @@ def head_linear(
     stacked: StackedMatrix,
 ) -> RecordedTensor:
     """Appends the products of x (heads * columns,) with stacked[h]: (heads * rows,)."""
-    recording.floats(x)
+    recording.read_floats(x)
     items = recording.capacity(x.rows) * stacked.num_experts
     planes = 0 if reads_floats(stacked.quant_type, recording.planes) else recording.planes
     operation = _HeadLinear(
@@ -51,7 +51,7 @@ def head_linear(
         planes,
         f16_heads(recording, x, stacked),
     )
-    recording.linger(operation.rounded if planes else x.floats)
+    recording.linger(operation.quantised if planes else x.floats)
     recording.append(operation.calls)
     return operation.out
 
@@ -70,7 +70,7 @@ class _HeadLinear(Struct, frozen=True):
     part: Callable[[], GpuStackedMatrix]
     out: RecordedTensor
     ids: IntArray  # (items,), the head of each item
-    rounded: Buffer
+    quantised: Buffer
     offsets: Buffer  # see `group_routes`, for many tokens
     items: Buffer  # see `group_routes`, for many tokens
     planes: int
@@ -95,8 +95,8 @@ class _HeadLinear(Struct, frozen=True):
     @property
     def _source(self) -> Span:
         """The heads of x, (items, columns), as the kernels read them: floats, or quantised rows."""
-        (rounded,) = self.recording.all_spans((self.rounded,))
-        return rounded if self.planes else self.recording.of(self.x)
+        (quantised,) = self.recording.all_spans((self.quantised,))
+        return quantised if self.planes else self.recording.of(self.x)
 
     def _by_item(self, tokens: int) -> Iterator[Call]:
         at, stacked = self.recording, self.stacked

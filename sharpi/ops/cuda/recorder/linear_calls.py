@@ -49,7 +49,7 @@ def linear(
         register_matrix(recording, part.matrix)
     declare_input(recording, x, [part.matrix for part in parts])
     if residual is not None:
-        recording.floats(residual)
+        recording.read_floats(residual)
     f16 = None
     if x.rows is Rows.TOKENS:
         quick = [
@@ -57,7 +57,7 @@ def linear(
         ]
         f16 = f16_matmul(recording, recording.capacity(x.rows), quick)
     if f16 is not None:
-        recording.floats(x)
+        recording.read_floats(x)
     recording.append(_Linear(recording, x, tuple(parts), residual, scale, f16).calls)
 
 
@@ -79,9 +79,9 @@ def declare_input(
     """
     forms = {reads_floats(matrix.quant_type, recording.planes) for matrix in matrices}
     if False in forms:
-        recording.rounded(x)
+        recording.read_quantised(x)
     if True in forms:
-        recording.floats(x)
+        recording.read_floats(x)
 
 
 class _Linear(Struct, frozen=True):
@@ -109,7 +109,7 @@ class _Linear(Struct, frozen=True):
         if len(set(types)) == 1:
             return self._matvec(parts, 1)
         return matvec_mixed(
-            at.rounded_of(self.x) if at.planes else at.of(self.x),
+            at.quantised_of(self.x) if at.planes else at.of(self.x),
             [self._matvec_part(part) for part in parts],
             types,
             columns=parts[0].matrix.columns,
@@ -136,7 +136,7 @@ class _Linear(Struct, frozen=True):
         matrix, at = parts[0].matrix, self.recording
         if self._is_tiled(parts[0], rows):
             return matvec_tiled(
-                at.rounded_of(self.x),
+                at.quantised_of(self.x),
                 [self._matvec_part(part) for part in parts],
                 quant_type=matrix.quant_type,
                 tokens=rows,
@@ -145,7 +145,7 @@ class _Linear(Struct, frozen=True):
                 scale=self.scale,
             )
         return matvec(
-            at.of(self.x) if self._reads_floats(parts[0]) else at.rounded_of(self.x),
+            at.of(self.x) if self._reads_floats(parts[0]) else at.quantised_of(self.x),
             [self._matvec_part(part) for part in parts],
             quant_type=matrix.quant_type,
             tokens=rows,

@@ -145,7 +145,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self, logits: RecordedTensor, router: Router, ids: RecordedTensor, weights: RecordedTensor
     ) -> None:
         rec = self._recording
-        rec.floats(logits)
+        rec.read_floats(logits)
         if router.bias is not None:
             rec.weights.register(router.bias)
 
@@ -194,7 +194,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             made = from_last_layer(rec, slotted, router, self._latest_route)
             self._route_predictions.add(made)
             return
-        rec.floats(x)
+        rec.read_floats(x)
         with rec.apart() as operations:
             h = self.rms_norm(of_predictions(x), norm, epsilon)
             (logits,) = self.linear(h, [matrix])
@@ -240,7 +240,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
 
     def select_outputs(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording
-        rec.floats(x)
+        rec.read_floats(x)
         out = rec.value(x.width, Rows.OUTPUTS)
 
         def calls(step: StepShape) -> Iterable[Call]:

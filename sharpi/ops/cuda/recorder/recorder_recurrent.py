@@ -47,7 +47,7 @@ class RecurrentOnGpu:
         rec.weights.register(weight)
         if bias is not None:
             rec.weights.register(bias)
-        rec.floats(x)
+        rec.read_floats(x)
         out = rec.value(shape.channels)
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -78,7 +78,7 @@ class RecurrentOnGpu:
         rec = self._recording
         for array in (rates.a, rates.dt_bias):
             rec.weights.register(array)
-        rec.floats(qkv, beta, alpha)
+        rec.read_floats(qkv, beta, alpha)
         out = rec.value(shape.num_value_heads * shape.value_dim)
         prepared = self._chunks(shape)
 
@@ -110,7 +110,7 @@ class RecurrentOnGpu:
         rec = self._recording
         for array in (rates.a, skip, rates.dt_bias):
             rec.weights.register(array)
-        rec.floats(xbc, dt)
+        rec.read_floats(xbc, dt)
         out = rec.value(shape.num_heads * shape.head_dim)
 
         prepared = self._chunks(shape)

@@ -31,15 +31,15 @@ class RowsOnGpu:
                 num_heads=groups,
             )
             return normed
-        rec.floats(x)
-        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+        rec.read_floats(x)
+        out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
 
         def calls(step: StepShape) -> Iterable[Call]:
             yield rms_norm.rms_norm(
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.floats_if_read(out),
-                rec.at(out.rounded),
+                rec.at(out.quantised),
                 tokens=step.rows(x.rows),
                 width=x.width // groups,
                 groups=groups,
@@ -57,8 +57,8 @@ class RowsOnGpu:
         rec = self._recording
         for array in (weight, bias):
             rec.weights.register(array)
-        rec.floats(x)
-        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+        rec.read_floats(x)
+        out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
 
         def calls(step: StepShape) -> Iterable[Call]:
             yield layer_norm.layer_norm(
@@ -66,7 +66,7 @@ class RowsOnGpu:
                 rec.weights.span(weight),
                 rec.weights.span(bias),
                 rec.floats_if_read(out),
-                rec.at(out.rounded),
+                rec.at(out.quantised),
                 tokens=step.rows(x.rows),
                 width=x.width,
                 epsilon=epsilon,
@@ -99,7 +99,7 @@ class RowsOnGpu:
     ) -> RecordedTensor:
         rec, pending = self._recording, x.pending
         if pending is not None and (pending.rope is not None or pending.num_heads != num_heads):
-            rec.floats(x)
+            rec.read_floats(x)
         rotated = x.changed()
         pending = rotated.pending or PendingHeads(num_heads=num_heads)
         pending.rope = lambda: HeadRope(rec.of(angles), angles.width // 2, interleaved)
@@ -117,7 +117,7 @@ class RowsOnGpu:
         self, a: RecordedTensor | None, b: RecordedTensor, scale: float
     ) -> RecordedTensor:
         rec = self._recording
-        rec.floats(*([b] if a is None else [a, b]))
+        rec.read_floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -134,13 +134,13 @@ class RowsOnGpu:
 
     def sigmoid(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording
-        rec.floats(x)
+        rec.read_floats(x)
         rec.append(lambda step: [elementwise.sigmoid(rec.of(x), count=step.rows(x.rows) * x.width)])
         return x.changed()
 
     def soft_cap(self, x: RecordedTensor, cap: float) -> RecordedTensor:
         rec = self._recording
-        rec.floats(x)
+        rec.read_floats(x)
         rec.append(
             lambda step: [
                 elementwise.soft_cap(rec.of(x), count=step.rows(x.rows) * x.width, cap=cap)
@@ -152,7 +152,7 @@ class RowsOnGpu:
         self, x: RecordedTensor, interval: int, rate: float, offset: int
     ) -> RecordedTensor:
         rec = self._recording
-        rec.floats(x)
+        rec.read_floats(x)
         rec.append(
             lambda step: [
                 scale_by_position.scale_by_position(
@@ -172,7 +172,7 @@ class RowsOnGpu:
         self, gate: RecordedTensor, x: RecordedTensor, activation: HeadGate
     ) -> RecordedTensor:
         rec = self._recording
-        rec.floats(gate, x)
+        rec.read_floats(gate, x)
         rec.append(
             lambda step: [
                 gate_heads.gate_heads(
@@ -207,7 +207,7 @@ class RowsOnGpu:
         groups: int,
     ) -> None:
         rec = self._recording
-        rec.floats(x)
+        rec.read_floats(x)
         rec.linger(x.floats)
 
         def calls(step: StepShape) -> Iterable[Call]:
@@ -220,7 +220,7 @@ class RowsOnGpu:
         self, first: RecordedTensor, second: RecordedTensor, groups: int = 1
     ) -> RecordedTensor:
         rec = self._recording
-        rec.floats(first, second)
+        rec.read_floats(first, second)
         out = rec.value(first.width + second.width, first.rows)
         widths = first.width // groups, second.width // groups
 
@@ -235,11 +235,11 @@ class RowsOnGpu:
         self, gate: RecordedTensor, x: RecordedTensor, activation: Activation
     ) -> RecordedTensor:
         rec = self._recording
-        rec.floats(gate, x)
-        out = rec.value(x.width, x.rows, rounds=rec.planes > 0)
+        rec.read_floats(gate, x)
+        out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            targets = ((rec.floats_if_read(out), 0), (rec.at(out.rounded), rec.planes))
+            targets = ((rec.floats_if_read(out), 0), (rec.at(out.quantised), rec.planes))
             for target, planes in targets:
                 if target is not None:
                     yield experts.activate(

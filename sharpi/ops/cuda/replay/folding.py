@@ -50,9 +50,9 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
         case "heads", "join":
             return join_heads.with_join(first, second)
         case "split", "quantise":
-            return split_join.with_rounded(first, second)
+            return split_join.with_quantise(first, second)
         case "experts_product", "quantise":
-            return experts.product_with_rounded(first, second)
+            return experts.product_with_quantise(first, second)
     return None
 
 

@@ -27,7 +27,7 @@ def attend(
     *,
     in_tiles: bool = False,
 ) -> tuple[Array, Array]:
-    """Returns the kernels' floats (T, heads * value_dim) and rounded rows; pages are shuffled."""
+    """Returns the kernels' floats (T, heads * value_dim) and quantised rows; pages are shuffled."""
     keys, values = case.cache()
     num_pages = -(-len(keys) // PAGE)
     table = np.random.default_rng(7).permutation(num_pages + 2)[:num_pages].astype(np.int32)
@@ -38,7 +38,7 @@ def attend(
     limit = max_positions or len(keys)
     scratch = empty(device, scratch_bytes(**sizes, max_positions=limit))
     out = empty(device, count * columns * 4)
-    rounded = empty(device, count * activation_bytes(columns, planes)) if planes else None
+    quantised = empty(device, count * activation_bytes(columns, planes)) if planes else None
     sinks = case.sinks()
     launches = attention(
         upload(device, queries),
@@ -46,7 +46,7 @@ def attend(
         None
         if case.values_in_keys
         else upload(device, pack_pages(values, case.types.values, table, num_pages + 2)),
-        *(out, rounded, scratch),
+        *(out, quantised, scratch),
         **sizes,
         place=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
         num_kv_heads=case.num_kv_heads,
@@ -64,7 +64,11 @@ def attend(
     for launch in launches:
         device.launch(launch)
     floats = read(device, out, np.float32, (count, columns))
-    rows = np.zeros(0) if rounded is None else read(device, rounded, np.uint8, (rounded.num_bytes,))
+    rows = (
+        np.zeros(0)
+        if quantised is None
+        else read(device, quantised, np.uint8, (quantised.num_bytes,))
+    )
     return floats, rows
 
 
@@ -131,12 +135,12 @@ def test_packed_types_of_keys_and_values(device: Device, case: Case) -> None:
 
 
 def test_transformed_values_are_rounded_once_more(device: Device) -> None:
-    """Several blocks of a merge have the bits of the floats that they are rounded from."""
+    """Several blocks of a merge have the bits of the floats that they are quantised from."""
     case = Case((300, 2), 16, 2, kv_type="q4_0", value_type="q5_0", hadamard=64)
     out, rows = attend(device, case, planes=1)
     np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
-    rounded = unpack_rows(rows, 2, 16 * 64, 1)
-    assert (np.abs(rounded - out) <= rounding_error(out, 1)).all()
+    quantised = unpack_rows(rows, 2, 16 * 64, 1)
+    assert (np.abs(quantised - out) <= rounding_error(out, 1)).all()
 
 
 @pytest.mark.parametrize("window", [1, 64, 100, 300])
@@ -151,13 +155,13 @@ def test_soft_cap_and_sinks(device: Device) -> None:
 
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize(("num_heads", "value_dim"), [(4, 64), (4, 40), (16, 10)])
-def test_rounded(device: Device, num_heads: int, value_dim: int, planes: int) -> None:
-    """Heads whose size is not a multiple of 32 share rounded blocks."""
+def test_quantised(device: Device, num_heads: int, value_dim: int, planes: int) -> None:
+    """Heads whose size is not a multiple of 32 share quantised blocks."""
     case = Case((40, 270), num_heads, 2, 64, value_dim)
     out, rows = attend(device, case, planes=planes)
     np.testing.assert_allclose(out, case.want(), rtol=1e-5, atol=1e-5)
-    rounded = unpack_rows(rows, 2, num_heads * value_dim, planes)
-    assert (np.abs(rounded - out) <= rounding_error(out, planes)).all()
+    quantised = unpack_rows(rows, 2, num_heads * value_dim, planes)
+    assert (np.abs(quantised - out) <= rounding_error(out, planes)).all()
 
 
 def test_bits_do_not_depend_on_the_launch(device: Device) -> None:

@@ -107,11 +107,11 @@ class World:
         shape = {"tokens": count, "num_heads": c.num_heads, "value_dim": c.dim}
         scratch = empty(device, scratch_bytes(**shape, max_positions=1024))
         self.out = empty(device, 4 * count * c.num_heads * c.dim)
-        self.rounded = empty(device, count * activation_bytes(c.num_heads * c.dim, 1))
+        self.quantised = empty(device, count * activation_bytes(c.num_heads * c.dim, 1))
         self.launches: tuple[Launch, Launch, Launch] = (
             heads(groups, tokens=count, place=place),
             *attention(
-                spans[0], *self.pages, self.out, self.rounded, scratch, place=place,
+                spans[0], *self.pages, self.out, self.quantised, scratch, place=place,
                 num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
                 soft_cap=0.0, planes=1, max_positions=1024, sinks=None,
                 hadamard=c.hadamard, in_tiles=c.in_tiles, **shape,
@@ -119,8 +119,8 @@ class World:
         )  # fmt: skip
 
     def results(self) -> list[bytes]:
-        """The bytes of the values, of the rounded rows and of the KV cache."""
-        spans: tuple[Span, ...] = (self.out, self.rounded, *self.pages)
+        """The bytes of the values, of the quantised rows and of the KV cache."""
+        spans: tuple[Span, ...] = (self.out, self.quantised, *self.pages)
         return [read(self.device, s, np.uint8, (s.num_bytes,)).tobytes() for s in spans]
 
 

@@ -11,7 +11,7 @@ from expert_weights import (
     random_routes,
     stacked_experts,
 )
-from products import EXACT_ERROR, ROUNDED_ERROR, operand, random_tokens, rounded_values
+from products import EXACT_ERROR, QUANTISED_ERROR, operand, quantised_values, random_tokens
 from quant_weights import FLOAT_TYPES, TYPES
 
 from sharpi.device.device import Device
@@ -73,7 +73,7 @@ def _planes(quant_type: QuantType) -> tuple[int, ...]:
 def _close(out: Array, expected: Array, planes: int) -> None:
     """Compares products of products, in which an error of one factor is one of the result."""
     error = np.linalg.norm(out - expected) / np.linalg.norm(expected)
-    assert error < (ROUNDED_ERROR if planes else 4 * EXACT_ERROR), error
+    assert error < (QUANTISED_ERROR if planes else 4 * EXACT_ERROR), error
 
 
 def _gate_up(device: Device, case: Case, x: Span, activation: Activation) -> Array:
@@ -116,16 +116,16 @@ def test_hidden_values_are_rounded(device: Device, hidden_planes: int) -> None:
     case = _case(device, QuantType.Q4_K, 1)
     x = operand(device, random_tokens(TOKENS, case.columns), 1).span
     floats = _gate_up(device, case, x, Activation.SILU)
-    rounded = empty(device, case.ids.size * activation_bytes(ROWS, hidden_planes))
+    quantised = empty(device, case.ids.size * activation_bytes(ROWS, hidden_planes))
     launch = experts.gate_up(
-        *(x, upload(device, case.ids), case.gate.part, case.up.part, rounded),
+        *(x, upload(device, case.ids), case.gate.part, case.up.part, quantised),
         quant_type=case.quant_type,
         activation=Activation.SILU,
         hidden_planes=hidden_planes,
         **case.sizes,
     )
     device.launch(launch)
-    seen = rounded_values(device, rounded, case.ids.size, ROWS, hidden_planes)
+    seen = quantised_values(device, quantised, case.ids.size, ROWS, hidden_planes)
     np.testing.assert_array_equal(seen, operand(device, floats, hidden_planes).seen)
 
 

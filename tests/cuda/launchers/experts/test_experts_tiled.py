@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from device_arrays import empty, read, upload
 from expert_weights import Array, item_products, random_routes, stacked_experts
-from products import ROUNDED_ERROR, operand, random_tokens
+from products import QUANTISED_ERROR, operand, random_tokens
 from quant_weights import QUANTISED_TYPES
 
 from sharpi.device.device import Device
@@ -77,7 +77,7 @@ def test_product(device: Device, quant_type: QuantType) -> None:
     columns = quant_type.block_values * (3 if quant_type.block_values == 32 else 1)
     tiled, single, exact = _products(device, quant_type, 21, columns)
     np.testing.assert_array_equal(tiled, single)
-    assert np.linalg.norm(tiled - exact) <= ROUNDED_ERROR * np.linalg.norm(exact)
+    assert np.linalg.norm(tiled - exact) <= QUANTISED_ERROR * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class MergeArguments(NamedTuple):
     positions: Argument
     sinks: Argument
     out: Argument
-    rounded: Argument
+    quantised: Argument
     num_heads: Argument
     heads_each: Argument
     spans: Argument
@@ -57,7 +57,7 @@ def attention(
     keys: Span,
     values: Span | None,
     out: Span | None,
-    rounded: Span | None,
+    quantised: Span | None,
     scratch: Span,
     *,
     place: KvCacheSlice,
@@ -78,7 +78,7 @@ def attention(
 ) -> tuple[Launch, Launch]:
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
-    The result is written as floats to `out` and/or as quantised rows to `rounded` (see `quantise`).
+    The result is written as floats to `out` and/or quantised to `quantised` (see `quantise`).
     `keys` and `values` are a layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the keys
     and values of these tokens are already stored. Without `values`, the first value_dim numbers of
     a key are its value. Positions in `place` are below max_positions. A `window` of 0 means no
@@ -96,18 +96,18 @@ def attention(
         *(np.int32(key_dim), np.int32(value_dim)),
         *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
     ).launch(form.kernel, (spans * form.tiles, num_kv_heads, tokens), _THREADS, form.shared_bytes)
-    heads_merged = 1 if rounded is None else _BLOCK_COLUMNS // gcd(value_dim, _BLOCK_COLUMNS)
+    heads_merged = 1 if quantised is None else _BLOCK_COLUMNS // gcd(value_dim, _BLOCK_COLUMNS)
     merge = Launch(
         Kernel("attention_merge", "attention_merge"),
         grid=(num_heads // heads_merged, tokens, 1),
         block=min(_THREADS, -(-heads_merged * value_dim // 32) * 32),
         arguments=MergeArguments(
-            *(scratch, place.positions, sinks, out, rounded),
+            *(scratch, place.positions, sinks, out, quantised),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
             np.int32(hadamard),
         ),
-        writes=places(MergeArguments, "scratch", "out", "rounded"),
+        writes=places(MergeArguments, "scratch", "out", "quantised"),
     )
     return part, merge
 
@@ -151,7 +151,7 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
     tokens, num_kv_heads = part.grid[2], part.grid[1]
     merged = named(MergeArguments, merge.arguments)
     columns = _number(given.num_heads) // num_kv_heads * _number(given.value_dim)
-    divides = merged.rounded is not None and columns % _BLOCK_COLUMNS != 0
+    divides = merged.quantised is not None and columns % _BLOCK_COLUMNS != 0
     if not is_same_place(given.scratch, merged.scratch) or divides:
         return None
     if 4 * tokens * num_kv_heads > counters.num_bytes:
@@ -160,7 +160,7 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
         done=counters,
         sinks=merged.sinks,
         out=merged.out,
-        rounded=merged.rounded,
+        quantised=merged.quantised,
         planes=merged.planes,
         hadamard=merged.hadamard,
     )

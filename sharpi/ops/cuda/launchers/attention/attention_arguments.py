@@ -35,7 +35,7 @@ class AttentionArguments(NamedTuple):
     done: Argument = None
     sinks: Argument = None
     out: Argument = None
-    rounded: Argument = None
+    quantised: Argument = None
     planes: Argument = np.int32(0)
     hadamard: Argument = np.int32(0)
     q: GroupArguments = NO_GROUP
@@ -60,7 +60,7 @@ class AttentionArguments(NamedTuple):
     def _written(self) -> list[str]:
         names = ["scratch"]
         if self.done is not None:
-            names += ["done", "out", "rounded"]
+            names += ["done", "out", "quantised"]
         if self.q != NO_GROUP:
             names += ["keys", "values", "k.pages", "v.pages"]
         return names

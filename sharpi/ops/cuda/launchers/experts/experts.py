@@ -89,8 +89,8 @@ class ProductArguments(NamedTuple):
     rows: Argument
     planes: Argument
     lane_bits: Argument
-    rounded: Argument = None
-    rounded_planes: Argument = np.int32(0)
+    quantised: Argument = None
+    quantised_planes: Argument = np.int32(0)
 
 
 class GpuStackedMatrix(Struct, frozen=True):
@@ -190,24 +190,24 @@ def product(
     )
 
 
-def product_with_rounded(product: Launch, rounding: Launch) -> Launch | None:
-    """Returns one launch for `product` and the rounding of all its results as one row.
+def product_with_quantise(product: Launch, quantise: Launch) -> Launch | None:
+    """Returns one launch for `product` and the quantising of all its results as one row.
 
-    Returns None if `rounding` rounds something else, or if the rows of a block are not whole blocks
+    Returns None if `quantise` reads something else, or if the rows of a block are not whole blocks
     of 32.
     """
     given = ProductArguments(*product.arguments)
-    following = QuantiseArguments(*rounding.arguments)
+    following = QuantiseArguments(*quantise.arguments)
     blocks, items, _ = product.grid
     rows = blocks * _rows_of_block(product)  # with those behind the end of a matrix
     is_whole = rows == given.rows and _rows_of_block(product) % TILE_ROWS == 0
-    is_one_row = rounding.grid[0] == 1 and following.columns == np.int32(items * rows)
+    is_one_row = quantise.grid[0] == 1 and following.columns == np.int32(items * rows)
     if not (is_whole and is_one_row and is_same_place(given.out, following.x)):
         return None
     return replace(
         product,
-        arguments=given._replace(rounded=following.rounded, rounded_planes=following.planes),
-        writes=product.writes | places(ProductArguments, "rounded"),
+        arguments=given._replace(quantised=following.quantised, quantised_planes=following.planes),
+        writes=product.writes | places(ProductArguments, "quantised"),
     )
 
 

@@ -19,7 +19,7 @@ def supports_tiles(quant_type: QuantType, planes: int) -> bool:
 def supports_f16_tiles(quant_type: QuantType, planes: int, columns: int) -> bool:
     """Returns True if tensor cores can multiply matrices of this type with activations in f16.
 
-    `planes` are those of rounded activations, 0 for floats (`--precision f32`). Rows of another
+    `planes` are those of quantised activations, 0 for floats (`--precision f32`). Rows of another
     number of columns than a multiple of 8 do not begin at multiples of 16 bytes.
     """
     return planes > 0 and quant_type in _F16_TYPES and columns % _COLUMNS_OF_PIECE == 0

@@ -1,4 +1,4 @@
-// Multiplies rows of quantised weights by the items of a tile, whose activations are rounded to 8
+// Multiplies rows of quantised weights by the items of a tile, whose activations are quantised to 8
 // bits.
 #pragma once
 #include "expert_tile.cuh"
