@@ -178,7 +178,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         for layer in range(layers)
         for launch in attention(
             q, caches[2 * layer], caches[2 * layer + 1], out, quantised, scratch,
-            place=KvCacheSlice(table, positions, types), tokens=1, num_heads=s.heads,
+            cache_slice=KvCacheSlice(table, positions, types), tokens=1, num_heads=s.heads,
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
             scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
             max_positions=most, hadamard=0 if kv_type == "f16" else s.head_dim,

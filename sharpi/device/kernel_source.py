@@ -57,5 +57,5 @@ def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
 
 def _find(name: str, path: Path, folder: Path) -> Path:
     """Returns a header's path: beside the including file `path`, in `kernels/cuda` or `kernels`."""
-    places = (path.parent / name, folder / "cuda" / name)
-    return next((place for place in places if place.exists()), folder / name)
+    paths = (path.parent / name, folder / "cuda" / name)
+    return next((path for path in paths if path.exists()), folder / name)

@@ -50,8 +50,8 @@ class Span(Struct, frozen=True):
 Argument: TypeAlias = Span | Scalar | None
 
 
-def is_same_place(one: Argument, other: Argument) -> bool:
-    """Returns True if two arguments are spans that begin at the same place."""
+def is_same_address(one: Argument, other: Argument) -> bool:
+    """Returns True if two arguments are spans that begin at the same address."""
     if not (isinstance(one, Span) and isinstance(other, Span)):
         return False
     return one.memory is other.memory and one.offset == other.offset

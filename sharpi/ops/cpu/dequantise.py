@@ -20,9 +20,9 @@ def dequantise_rows(quant_type: QuantType, rows: npt.NDArray[np.uint8], columns:
     values = np.empty((*data.shape[:-1], columns), np.float32)
     flat, out = data.reshape(-1, data.shape[-1]), values.reshape(-1, columns)
     for row, target in zip(flat, out, strict=True):
-        place = target.ctypes.data_as(POINTER(c_float))
+        pointer = target.ctypes.data_as(POINTER(c_float))
         status = library.sharpi_dequantise(
-            None, int(quant_type), ctypes.c_void_p(row.ctypes.data), columns, place
+            None, int(quant_type), ctypes.c_void_p(row.ctypes.data), columns, pointer
         )
         assert status == 0, f"sharpi_dequantise answered {status}"
     return values

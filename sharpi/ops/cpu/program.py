@@ -110,8 +110,8 @@ class Program:
         if hidden is not None:
             self.hidden = self._view(hidden).view(np.float32)
         self.logits = self._view(logits).view(np.float32)
-        self.routes = [self._view(place).view(np.int32) for place in routes]
-        self.router_logits = [self._view(place).view(np.float32) for place in router_logits]
+        self.routes = [self._view(part).view(np.int32) for part in routes]
+        self.router_logits = [self._view(part).view(np.float32) for part in router_logits]
 
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
         """Allocates the scratch memory, or uses that of another program.
@@ -148,8 +148,8 @@ class Program:
         self._alive.append(array)
         return int(array.ctypes.data)
 
-    def _view(self, place: ArenaSlice) -> npt.NDArray[np.uint32]:
-        offset, width, rows = place
+    def _view(self, part: ArenaSlice) -> npt.NDArray[np.uint32]:
+        offset, width, rows = part
         return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:

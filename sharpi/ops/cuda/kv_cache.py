@@ -218,9 +218,9 @@ class GpuKvCache:
             assert span is not None
             size = page_bytes(shape.num_kv_heads, dim, kind)
             data = np.zeros((shape.num_kv_heads, size // shape.num_kv_heads), np.uint8)
-            place = self.frames.find(page) if self.frames and self.in_frames(layer) else page
-            if place is not None:
-                self._device.download(span.part(place * size, size), data)
+            index = self.frames.find(page) if self.frames and self.in_frames(layer) else page
+            if index is not None:
+                self._device.download(span.part(index * size, size), data)
             rows = _unpacked(data, dim, kind, block)[:, first:end]
             found.append(rows.transpose(1, 0, 2).reshape(end - first, -1))
         return found
@@ -246,9 +246,9 @@ class GpuKvCache:
         `frame` is its frame in sliding-window layers; None leaves these layers out.
         """
         for shape in self._shapes:
-            place = frame if self.in_frames(shape.layer) else page
+            index = frame if self.in_frames(shape.layer) else page
             parts = _parts(shape, self.types)
             for span, (dim, kind) in zip(self.layers[shape.layer], parts, strict=False):
-                if span is not None and place is not None:
+                if span is not None and index is not None:
                     size = page_bytes(shape.num_kv_heads, dim, kind)
-                    yield span.part(place * size, size)
+                    yield span.part(index * size, size)

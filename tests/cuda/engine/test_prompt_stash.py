@@ -25,13 +25,13 @@ def test_rows_come_back(page: int, on_gpu: int, in_ram: int, batch: int) -> None
             data = rng.integers(0, 256, count * row_bytes, np.uint8)
             rows = Span(device.allocate(data.nbytes), 0, data.nbytes)
             device.upload(rows, data)
-            for part, place in stash.places(lane, first, rows, row_bytes):
-                device.copy(place, part)
+            for part, stashed in stash.row_pairs(lane, first, rows, row_bytes):
+                device.copy(stashed, part)
             written.append((lane, first, row_bytes, data))
     for lane, first, row_bytes, data in written:
         rows, found = Span(device.allocate(data.nbytes), 0, data.nbytes), np.empty_like(data)
-        for part, place in stash.places(lane, first, rows, row_bytes):
-            device.copy(part, place)
+        for part, stashed in stash.row_pairs(lane, first, rows, row_bytes):
+            device.copy(part, stashed)
         device.download(rows, found)
         assert np.array_equal(found, data)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Argument
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 
 
 class Inner(NamedTuple):
@@ -27,5 +27,5 @@ def test_groups_are_put_in_line_and_found_again() -> None:
 
 
 def test_places_are_indices_in_line() -> None:
-    assert places(Outer, "before", "inner.second", "after") == {0, 2, 3}
-    assert places(Outer) == frozenset()
+    assert argument_indices(Outer, "before", "inner.second", "after") == {0, 2, 3}
+    assert argument_indices(Outer) == frozenset()

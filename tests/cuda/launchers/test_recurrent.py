@@ -65,9 +65,9 @@ def _convolution(shape: ConvolutionShape, ops: ReferenceOps, rng: np.random.Gene
     weight = rng.standard_normal((shape.kernel, shape.channels), np.float32)
     bias = rng.standard_normal(shape.channels, np.float32)
 
-    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
+    def start(spans: list[Span], out: Span, state_slice: StateSlice, tokens: int) -> Launch:
         sizes = {"shape": shape, "tokens": tokens, "silu": True}
-        return recurrent.convolve(*spans, out, place, **sizes)
+        return recurrent.convolve(*spans, out, state_slice, **sizes)
 
     want = ops.convolve(x, weight, bias, shape, silu=True)
     return Case(shape, [x], [weight, bias], start, want)
@@ -78,8 +78,8 @@ def _delta_net(shape: DeltaNetShape, ops: ReferenceOps, rng: np.random.Generator
     inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, heads, heads)]
     rates = _rates(rng, heads)
 
-    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
-        return recurrent.delta_net(*spans, out, place, shape=shape, tokens=tokens)
+    def start(spans: list[Span], out: Span, state_slice: StateSlice, tokens: int) -> Launch:
+        return recurrent.delta_net(*spans, out, state_slice, shape=shape, tokens=tokens)
 
     qkv, beta, alpha = inputs
     want = ops.delta_net(qkv, beta, alpha, rates, shape)
@@ -90,8 +90,8 @@ def _mamba2(shape: Mamba2Shape, ops: ReferenceOps, rng: np.random.Generator) -> 
     inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, shape.num_heads)]
     rates, skip = _rates(rng, shape.num_heads), rng.standard_normal(shape.num_heads, np.float32)
 
-    def start(spans: list[Span], out: Span, place: StateSlice, tokens: int) -> Launch:
-        return recurrent.mamba2(*spans, out, place, shape=shape, tokens=tokens)
+    def start(spans: list[Span], out: Span, state_slice: StateSlice, tokens: int) -> Launch:
+        return recurrent.mamba2(*spans, out, state_slice, shape=shape, tokens=tokens)
 
     want = ops.mamba2(*inputs, rates, skip, shape)
     return Case(shape, inputs, [rates.a, skip, rates.dt_bias], start, want)
@@ -118,11 +118,11 @@ def _run(device: Device, case: Case, batches: list[int]) -> tuple[Floats, Floats
     outs, begin = [], 0
     for count in batches:
         positions = upload(device, np.arange(begin, begin + count, dtype=np.int32))
-        place = StateSlice(states, index, positions, stride, OFFSET)
+        state_slice = StateSlice(states, index, positions, stride, OFFSET)
         inputs = [upload(device, x[begin : begin + count]) for x in case.inputs]
         shape = (count, case.want.shape[1])
         out = empty(device, 4 * shape[0] * shape[1])
-        device.launch(case.start([*inputs, *weights], out, place, count))
+        device.launch(case.start([*inputs, *weights], out, state_slice, count))
         outs.append(read(device, out, np.float32, shape))
         begin += count
     return np.concatenate(outs), read(device, states, np.float32, (STATES, stride))
@@ -163,9 +163,9 @@ def test_sequences_have_states_of_their_own(device: Device, name: str) -> None:
     def run(rows: slice, states: Span, **whose: Any) -> Floats:
         inputs = [upload(device, x[rows]) for x in case.inputs]
         count = rows.stop - rows.start
-        place = StateSlice(states, positions=upload(device, positions[rows]), **whose)
+        state_slice = StateSlice(states, positions=upload(device, positions[rows]), **whose)
         out = empty(device, 4 * count * width)
-        device.launch(case.start([*inputs, *weights], out, place, count))
+        device.launch(case.start([*inputs, *weights], out, state_slice, count))
         return read(device, out, np.float32, (count, width))
 
     together, apart = upload(device, before), upload(device, before)
@@ -193,9 +193,9 @@ def test_each_token_of_a_check_leaves_a_state(device: Device, name: str) -> None
     def run(rows: slice, states: Span, **whose: Any) -> Floats:
         inputs = [upload(device, x[rows]) for x in case.inputs]
         own, count = upload(device, positions[rows]), rows.stop - rows.start
-        place = StateSlice(states, positions=own, stride=stride, offset=OFFSET, **whose)
+        state_slice = StateSlice(states, positions=own, stride=stride, offset=OFFSET, **whose)
         out = empty(device, 4 * count * width)
-        device.launch(case.start([*inputs, *weights], out, place, count))
+        device.launch(case.start([*inputs, *weights], out, state_slice, count))
         return read(device, out, np.float32, (count, width))
 
     checked, single = upload(device, before), upload(device, before)

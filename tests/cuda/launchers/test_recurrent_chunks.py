@@ -113,17 +113,17 @@ class Layer:
         outs, begin = [], 0
         for in_chunks, count in zip(chunked, counts, strict=True):
             positions = upload(device, np.arange(begin, begin + count, dtype=np.int32))
-            place = StateSlice(states, index, positions, stride, OFFSET)
+            state_slice = StateSlice(states, index, positions, stride, OFFSET)
             inputs = [upload(device, x[begin : begin + count]) for x in self.inputs]
             out = empty(device, 4 * count * self.want.shape[1])
             given: list[Span] = [*inputs, *weights, out]
             sizes = {"shape": self.shape, "tokens": count}
             if in_chunks:
                 prepared = empty(device, prepared_bytes(self.shape, count))
-                for launch in self.in_chunks(*given, prepared, place, **sizes):
+                for launch in self.in_chunks(*given, prepared, state_slice, **sizes):
                     device.launch(launch)
             else:
-                device.launch(self.in_steps(*given, place, **sizes))
+                device.launch(self.in_steps(*given, state_slice, **sizes))
             outs.append(read(device, out, np.float32, (count, self.want.shape[1])))
             begin += count
         return np.concatenate(outs), read(device, states, np.float32, (STATES, stride))

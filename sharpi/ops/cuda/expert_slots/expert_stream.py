@@ -105,8 +105,8 @@ class ExpertStream:
         """
         table = np.zeros(self._host_copies[layer][tensor].num_experts, np.uint64)
         for chunk in self.chunks(layer):
-            for place, expert in enumerate(chunk.missing):
-                table[expert] = self._part(chunk, tensor, place, 1).address
+            for index, expert in enumerate(chunk.missing):
+                table[expert] = self._part(chunk, tensor, index, 1).address
         return table
 
     def wait_for(self, chunk: Chunk, wait: Wait | None = None) -> Iterator[Call]:
@@ -138,21 +138,21 @@ class ExpertStream:
     def _copies(self, chunk: Chunk, tensor: int) -> Iterator[Copy]:
         """Yields one copy for each run of adjacent missing experts."""
         host_copies = self._host_copies[chunk.layer][tensor]
-        place = 0
+        index = 0
         for first, count in _runs(chunk.missing):
-            yield Copy(self._part(chunk, tensor, place, count), host_copies.span(first, count))
-            place += count
+            yield Copy(self._part(chunk, tensor, index, count), host_copies.span(first, count))
+            index += count
 
-    def _part(self, chunk: Chunk, tensor: int, place: int, count: int) -> Span:
+    def _part(self, chunk: Chunk, tensor: int, index: int, count: int) -> Span:
         """Returns the memory for `count` experts' parts of a tensor in a chunk's buffer.
 
-        `place` is the index of the first of these experts among the experts in the buffer. A buffer
+        `index` is that of the first of these experts among the experts in the buffer. A buffer
         has room for all experts' parts of the first tensor, then of the next tensor.
         """
         tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])
         stride = tensors[tensor].stride
-        return self._buffers[chunk.buffer].part(before + place * stride, count * stride)
+        return self._buffers[chunk.buffer].part(before + index * stride, count * stride)
 
 
 def _runs(experts: Sequence[int]) -> Iterator[tuple[int, int]]:

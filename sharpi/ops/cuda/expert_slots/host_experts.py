@@ -43,7 +43,7 @@ class HostExperts:
         self._mailbox, self._limits, self._source = mailbox, limits, source
         self._pool = ThreadPool(num_threads)
         self._programs: list[Program] = []
-        self._places: dict[int, int] = {}  # layer -> index of its program
+        self._program_indices: dict[int, int] = {}  # layer -> index of its program
         self._num_requests = self._num_replies = 0  # of the current step
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
@@ -63,7 +63,7 @@ class HostExperts:
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
         program.seal_scratch(within=self._programs)
-        self._places[expert_weights.layer or 0] = len(self._programs)
+        self._program_indices[expert_weights.layer or 0] = len(self._programs)
         self._programs.append(program)
         feed = None if self._source is None else self._source.handle
         if self._library.sharpi_misses_add(
@@ -87,10 +87,10 @@ class HostExperts:
 
     def begin(self, layers: Sequence[int]) -> None:
         """Starts to wait for a step's requests: one for each of these layers, in this order."""
-        places = np.array([self._places[layer] for layer in layers], np.int32)
-        self._num_requests, self._num_replies = len(places), 0
+        indices = np.array([self._program_indices[layer] for layer in layers], np.int32)
+        self._num_requests, self._num_replies = len(indices), 0
         self._check(
-            self._library.sharpi_misses_begin(self._handle, places.ctypes.data, len(places))
+            self._library.sharpi_misses_begin(self._handle, indices.ctypes.data, len(indices))
         )
 
     def await_next(self) -> None:

@@ -114,19 +114,19 @@ class PrefillExpertAccess:
 
     def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
         """Uploads the address tables of the layers `numbers` in one copy."""
-        rows, places = [], []
+        rows, keys = [], []
         for number in numbers:
-            for place, stacked in enumerate(matrices_of(self._layers[number])):
-                rows.append(self._addresses(number, place, stacked, states[number]))
-                places.append((number, place))
+            for matrix, stacked in enumerate(matrices_of(self._layers[number])):
+                rows.append(self._addresses(number, matrix, stacked, states[number]))
+                keys.append((number, matrix))
         if not rows:
             return
         table = np.concatenate(rows)
         self._device.upload(self._all_tables.part(0, table.nbytes), table)
         size = self._settings.rules.num_experts * _ADDRESS_BYTES
-        for i, (number, place) in enumerate(places):
+        for i, (number, matrix) in enumerate(keys):
             span = self._all_tables.part(i * size, size)
-            self._tables.setdefault(number, {})[place] = span
+            self._tables.setdefault(number, {})[matrix] = span
 
     @cached_property
     def _all_tables(self) -> Span:
@@ -135,14 +135,14 @@ class PrefillExpertAccess:
         return Span(self._device.allocate(size), 0, size)
 
     def _addresses(
-        self, number: int, place: int, stacked: StackedMatrix, states: SlotStates
+        self, number: int, matrix: int, stacked: StackedMatrix, states: SlotStates
     ) -> npt.NDArray[np.uint64]:
         """Returns the address from which the batch reads each expert's matrix, (experts,).
 
         Experts that the CPU computes have address 0.
         """
         tensors = self._memories.tensors[number]
-        index = next(i for i, tensor in enumerate(tensors) if place in tensor.matrices)
+        index = next(i for i, tensor in enumerate(tensors) if matrix in tensor.matrices)
         access, piece = self._access[number], self._memories.pieces(number)[index]
         if access == "streamed":
             table = self.stream.addresses(number, index)

@@ -46,10 +46,10 @@ class SlotMemories:
         staging = SharedBuffer(device, s.num_staging, largest)
         early = [SharedBuffer(device, s.num_early, largest) for _ in range(2)]
         made = {}
-        for place, (number, tensors) in enumerate(self.tensors.items()):
+        for index, (number, tensors) in enumerate(self.tensors.items()):
             expert_weights, first = self._layers[number], s.first[number]
             made[number] = slot_layer(
-                device, expert_weights, tensors, first, staging, early[place % 2]
+                device, expert_weights, tensors, first, staging, early[index % 2]
             )
         return made
 
@@ -116,9 +116,9 @@ class SlotMemories:
         """Returns the address tables that the slot kernels maintain, by index of the matrix."""
         pairs = zip(self.tensors[number], self.pieces(number), strict=True)
         return {
-            place: table.addresses
+            matrix: table.addresses
             for tensor, piece in pairs
-            for place, table in zip(tensor.matrices, piece.tables, strict=True)
+            for matrix, table in zip(tensor.matrices, piece.tables, strict=True)
         }
 
     def reach(self, number: int) -> Iterator[Span]:

@@ -48,15 +48,15 @@ def tensors_of(
 ) -> tuple[ExpertTensor, ...]:
     """Returns the tensors of a layer's expert weights; gate and up may be in one tensor."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
-    for place, stacked in enumerate(all_matrices):
-        owners.setdefault(id(stacked.data), []).append(place)
+    for matrix, stacked in enumerate(all_matrices):
+        owners.setdefault(id(stacked.data), []).append(matrix)
     tensors = []
-    for places in owners.values():
-        stacked = all_matrices[places[0]]
+    for indices in owners.values():
+        stacked = all_matrices[indices[0]]
         host_copies = HostExpertCopies(
             device, stacked.data, stacked.num_experts, is_reached=is_reached
         )
-        tensors.append(ExpertTensor(host_copies, tuple(places)))
+        tensors.append(ExpertTensor(host_copies, tuple(indices)))
     return tuple(tensors)
 
 
@@ -108,8 +108,8 @@ def _piece(
     host_copies, stride = tensor.host_copies, tensor.slot_bytes
     size = num_slots * stride
     tables = (
-        SlotTable(_table(device, host_copies), offset_of(expert_weights[place]))
-        for place in tensor.matrices
+        SlotTable(_table(device, host_copies), offset_of(expert_weights[matrix]))
+        for matrix in tensor.matrices
     )
     return SlotPiece(
         host_addresses=host_copies.addresses,

@@ -152,8 +152,8 @@ def arrival(state: Span) -> Span:
 
 def wait_of(state: Span, phase: Phase) -> Wait:
     """Returns the words of a layer's state that add up the waits for experts in one phase."""
-    place = 2 * (_COUNTS * phase + SlotCounts._fields.index("waited"))
-    return Wait(_int64(state, _SINCE), _int64(state, place))
+    index = 2 * (_COUNTS * phase + SlotCounts._fields.index("waited"))
+    return Wait(_int64(state, _SINCE), _int64(state, index))
 
 
 def copy_wait(state: Span, phase: Phase) -> CopyWait:

@@ -157,8 +157,8 @@ class SlottedLayers:
             reach += self.prefill_access.stream.reach
         optional = self._weights.optional
         return tuple(
-            GpuStackedMatrix(tables[place], optional(stacked.bias), reach, optional(stacked.scales))
-            for place, stacked in enumerate(matrices_of(self._layers[number]))
+            GpuStackedMatrix(tables[index], optional(stacked.bias), reach, optional(stacked.scales))
+            for index, stacked in enumerate(matrices_of(self._layers[number]))
         )
 
     def use(

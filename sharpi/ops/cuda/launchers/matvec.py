@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.route import RouteArguments, RouteTail
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
@@ -216,13 +216,13 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
     is_one = given.b == NO_PART and route.grid == (1, 1, 1)
     if not (is_float and is_one and _is_plain(product, given)):
         return None
-    if not is_same_place(following.logits, given.a.out):
+    if not is_same_address(following.logits, given.a.out):
         return None
     names = ("route.done", *(f"route.choice.{name}" for name in ("ids", "weights", "arrived")))
     return replace(
         product,
         arguments=flat(given._replace(route=RouteTail(counter, following.choice))),
-        writes=product.writes | places(MatvecArguments, *names),
+        writes=product.writes | argument_indices(MatvecArguments, *names),
     )
 
 
@@ -234,7 +234,7 @@ def _is_plain(product: Launch, given: MatvecArguments) -> bool:
 
 
 def _outs(parts: Sequence[MatvecPart]) -> frozenset[int]:
-    return places(MatvecArguments, *("a.out", "b.out", "c.out")[: len(parts)])
+    return argument_indices(MatvecArguments, *("a.out", "b.out", "c.out")[: len(parts)])
 
 
 def _all_parts(parts: Sequence[MatvecPart]) -> list[PartArguments]:

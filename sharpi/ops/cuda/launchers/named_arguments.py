@@ -27,7 +27,7 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
 
 
 @cache  # each step of a prompt makes its launches anew
-def places(kind: type[Any], *names: str) -> frozenset[int]:
+def argument_indices(kind: type[Any], *names: str) -> frozenset[int]:
     """Returns the indices in `Launch.arguments` of the arguments with these names.
 
     "norm.out" names the field `out` of the nested field `norm` of `kind`.

@@ -44,7 +44,7 @@ def convolve(
     weight: Span,
     bias: Span | None,
     out: Span,
-    place: StateSlice,
+    state_slice: StateSlice,
     *,
     shape: ConvolutionShape,
     tokens: int,
@@ -55,17 +55,17 @@ def convolve(
     weight is (kernel, channels), bias (channels,), the state (kernel - 1, channels). The
     convolution's kernel size is at most 16.
     """
-    longest = tokens - (place.num_sequences - 1)
+    longest = tokens - (state_slice.num_sequences - 1)
     return Launch(
         Kernel("convolve", "convolve"),
         grid=(
             -(-shape.channels // _THREADS),
             -(-longest // _TOKENS_OF_THREAD),
-            place.num_sequences,
+            state_slice.num_sequences,
         ),
         block=_THREADS,
         arguments=(
-            *(x, weight, bias, out, *place.arguments),
+            *(x, weight, bias, out, *state_slice.arguments),
             *(np.int32(tokens), np.int32(shape.channels), np.int32(shape.kernel), np.int32(silu)),
         ),
         writes=frozenset({3, 4}),
@@ -79,7 +79,7 @@ def delta_net(
     a: Span,
     dt_bias: Span,
     out: Span,
-    place: StateSlice,
+    state_slice: StateSlice,
     *,
     shape: DeltaNetShape,
     tokens: int,
@@ -91,10 +91,10 @@ def delta_net(
     """
     return Launch(
         Kernel("delta_net", f"delta_net_{_keys_held(shape.key_dim)}"),
-        grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, place.num_sequences),
+        grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, state_slice.num_sequences),
         block=_THREADS,
         arguments=(
-            *(qkv, beta, alpha, a, dt_bias, out, *place.arguments),
+            *(qkv, beta, alpha, a, dt_bias, out, *state_slice.arguments),
             *delta_net_sizes(shape, tokens),
             *(np.int32(whole_vectors(shape.value_dim)), np.int32(shape.head_order == "tiled")),
             np.float32(shape.epsilon),
@@ -110,7 +110,7 @@ def mamba2(
     skip: Span,
     dt_bias: Span,
     out: Span,
-    place: StateSlice,
+    state_slice: StateSlice,
     *,
     shape: Mamba2Shape,
     tokens: int,
@@ -122,10 +122,10 @@ def mamba2(
     """
     return Launch(
         Kernel("mamba2", f"mamba2_{_keys_held(shape.state_size)}"),
-        grid=(-(-shape.head_dim // _TILE), shape.num_heads, place.num_sequences),
+        grid=(-(-shape.head_dim // _TILE), shape.num_heads, state_slice.num_sequences),
         block=_THREADS,
         arguments=(
-            *(xbc, dt, a, skip, dt_bias, out, *place.arguments),
+            *(xbc, dt, a, skip, dt_bias, out, *state_slice.arguments),
             *mamba2_sizes(shape, tokens),
             np.int32(whole_vectors(shape.head_dim)),
         ),

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 
 _BLOCK_COLUMNS: Final = 32
 
@@ -75,7 +75,7 @@ def rms_norm(
                 *(np.int32(weight_per_group), np.float32(epsilon), np.int32(planes)),
             )
         ),
-        writes=places(NormArguments, "out", "quantised", *(["x"] if out == x else [])),
+        writes=argument_indices(NormArguments, "out", "quantised", *(["x"] if out == x else [])),
     )
 
 
@@ -88,7 +88,7 @@ def with_tail(product: Launch, given: Any, tail: NormTail) -> Launch:
     return replace(
         product,
         arguments=flat(given._replace(norm=tail)),
-        writes=product.writes | places(kind, "norm.done", "norm.out", "norm.quantised"),
+        writes=product.writes | argument_indices(kind, "norm.done", "norm.out", "norm.quantised"),
     )
 
 
@@ -100,7 +100,7 @@ def norm_tail(norm: Launch, row: Argument, width: Argument, counter: Span) -> No
     """
     given = named(NormArguments, norm.arguments)
     is_whole = norm.grid == (1, 1, 1) and given.groups == 1 and given.width == width
-    if not is_whole or not is_same_place(given.x, row) or is_same_place(given.x, given.out):
+    if not is_whole or not is_same_address(given.x, row) or is_same_address(given.x, given.out):
         return None
     return NormTail(
         done=counter,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, is_same_place
+from sharpi.device.launch import Argument, Kernel, Launch, is_same_address
 from sharpi.ops.cuda.launchers.experts.route import RouteChoice, RouterArguments
 from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     DECISION_WRITES,
@@ -12,7 +12,7 @@ from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     SlotPolicyArguments,
 )
 from sharpi.ops.cuda.launchers.matvec import MatvecArguments, PartArguments
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.matvec_layout import BLOCK
 
 
@@ -32,7 +32,7 @@ class SlotRouteArguments(NamedTuple):
     decision: DecisionArguments
 
 
-_WRITES = places(
+_WRITES = argument_indices(
     SlotRouteArguments,
     *("matrix.out", "done", "ids", "weights"),
     *(f"decision.{name}" for name in DECISION_WRITES),
@@ -69,7 +69,7 @@ def with_slots(product: Launch, policy: Launch) -> Launch | None:
 def _belong_together(choice: RouteChoice, policy: SlotPolicyArguments) -> bool:
     is_of_token = policy.num_before == 0 and policy.num_tokens == 1
     sizes = choice.router.experts, choice.router.used
-    is_same = is_same_place(choice.ids, policy.ids) and sizes == (policy.experts, policy.used)
+    is_same = is_same_address(choice.ids, policy.ids) and sizes == (policy.experts, policy.used)
     return is_of_token and is_same and choice.arrived is None
 
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.launchers.quantise import QuantiseArguments
 
 MAX_PARTS: Final = 3
@@ -62,7 +62,7 @@ def split(x: Span, outs: Sequence[Span | None], widths: Sequence[int], *, runs: 
                 *(np.int32(count), np.int32(0)),
             )
         ),
-        writes=places(SplitArguments, *(f"outs.{name}" for name in "abc"[: len(outs)])),
+        writes=argument_indices(SplitArguments, *(f"outs.{name}" for name in "abc"[: len(outs)])),
     )
 
 
@@ -73,14 +73,16 @@ def with_quantise(split: Launch, quantise: Launch) -> Launch | None:
     """
     given = named(SplitArguments, split.arguments)
     following = QuantiseArguments(*quantise.arguments)
-    is_first = is_same_place(given.outs.a, following.x) and following.columns == given.widths.a
+    is_first = is_same_address(given.outs.a, following.x) and following.columns == given.widths.a
     widths = [width for width in given.widths if isinstance(width, np.int32)]
     is_whole = all(width % _QUANT_BLOCK == 0 for width in widths)
     if not (is_first and is_whole and given.num_values == quantise.grid[0] * sum(widths)):
         return None
     both = given._replace(quantised=following.quantised, planes=following.planes)
     return replace(
-        split, arguments=flat(both), writes=split.writes | places(SplitArguments, "quantised")
+        split,
+        arguments=flat(both),
+        writes=split.writes | argument_indices(SplitArguments, "quantised"),
     )
 
 
@@ -94,5 +96,5 @@ def join(first: Span, second: Span, out: Span, *, widths: tuple[int, int], runs:
         arguments=JoinArguments(
             *(first, second, out), *(np.int32(widths[0]), np.int32(widths[1])), np.int32(count)
         ),
-        writes=places(JoinArguments, "out"),
+        writes=argument_indices(JoinArguments, "out"),
     )

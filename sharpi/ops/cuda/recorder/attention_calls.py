@@ -102,7 +102,7 @@ class _Attention(Struct, frozen=True):
                 group = head_group(self.recording, value, pending, s.num_kv_heads)
                 groups.append(replace(group, pages=pages, hadamard=size, kv_type=kind))
         if groups:
-            yield heads.heads(groups, tokens=step.tokens, place=self._place(step))
+            yield heads.heads(groups, tokens=step.tokens, cache_slice=self._cache_slice(step))
         if layer.values is not None and self._is_fused(step):
             yield self._fused(step, layer.keys, layer.values)
             yield from self.recording.quantise_if_read(self.out, step)
@@ -149,7 +149,7 @@ class _Attention(Struct, frozen=True):
             layer.keys,
             layer.values,
             at.of(self.out),
-            place=self._place(step),
+            cache_slice=self._cache_slice(step),
             sinks=at.weights.optional(self.sinks),
             tokens=step.tokens,
             num_heads=s.num_heads,
@@ -186,7 +186,7 @@ class _Attention(Struct, frozen=True):
     def _tables(self) -> Span:
         return self.inputs.tables(of_windows=self.cache.in_frames(self.shape.layer))
 
-    def _place(self, step: StepShape, first: int = 0) -> KvCacheSlice:
+    def _cache_slice(self, step: StepShape, first: int = 0) -> KvCacheSlice:
         """Returns the page tables and positions of the step's tokens from index `first` on."""
         inputs, rows = self.inputs, (first * _INT_BYTES, (step.tokens - first) * _INT_BYTES)
         return KvCacheSlice(
@@ -209,7 +209,7 @@ class _Attention(Struct, frozen=True):
             at.rows_of(out, first, count) if out.is_read else None,
             at.quantised_rows_of(out, first, count) if out.quantised else None,
             scratch,
-            place=self._place(step, first),
+            cache_slice=self._cache_slice(step, first),
             sinks=at.weights.optional(self.sinks),
             tokens=count,
             num_heads=s.num_heads,

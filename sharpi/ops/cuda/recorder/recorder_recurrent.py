@@ -85,13 +85,13 @@ class RecurrentOnGpu:
         def calls(step: StepShape) -> Iterable[Call]:
             inputs = rec.of(qkv), rec.of(beta), rec.of(alpha)
             rates_of_heads = rec.weights.span(rates.a), rec.weights.span(rates.dt_bias)
-            rows, place = self._rows(prepared, step), self._state_slice(shape, step)
+            rows, state_slice = self._rows(prepared, step), self._state_slice(shape, step)
             given = (*inputs, *rates_of_heads, rec.of(out))
             if rows is None:
-                yield recurrent.delta_net(*given, place, shape=shape, tokens=step.tokens)
+                yield recurrent.delta_net(*given, state_slice, shape=shape, tokens=step.tokens)
                 return
             yield from recurrent_chunks.delta_net(
-                *given, rows, place, shape=shape, tokens=step.tokens
+                *given, rows, state_slice, shape=shape, tokens=step.tokens
             )
 
         rec.append(calls)
@@ -118,12 +118,14 @@ class RecurrentOnGpu:
         def calls(step: StepShape) -> Iterable[Call]:
             span = rec.weights.span
             rates_of_heads = span(rates.a), span(skip), span(rates.dt_bias)
-            rows, place = self._rows(prepared, step), self._state_slice(shape, step)
+            rows, state_slice = self._rows(prepared, step), self._state_slice(shape, step)
             given = (rec.of(xbc), rec.of(dt), *rates_of_heads, rec.of(out))
             if rows is None:
-                yield recurrent.mamba2(*given, place, shape=shape, tokens=step.tokens)
+                yield recurrent.mamba2(*given, state_slice, shape=shape, tokens=step.tokens)
                 return
-            yield from recurrent_chunks.mamba2(*given, rows, place, shape=shape, tokens=step.tokens)
+            yield from recurrent_chunks.mamba2(
+                *given, rows, state_slice, shape=shape, tokens=step.tokens
+            )
 
         rec.append(calls)
         return out

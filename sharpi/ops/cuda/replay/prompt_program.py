@@ -166,19 +166,19 @@ class PromptProgram:
                 return
             chunk = None
         self._inputs.select(index)
-        for rows, place in self._places(each.enters, batch):
-            self._device.copy(rows, place)
+        for rows, stashed in self._row_pairs(each.enters, batch):
+            self._device.copy(rows, stashed)
         self._program.step_replay.start(each.operations, batch.step._replace(chunk=chunk))
-        for rows, place in self._places(each.leaves, batch):
-            self._device.copy(place, rows)
+        for rows, stashed in self._row_pairs(each.leaves, batch):
+            self._device.copy(stashed, rows)
 
-    def _places(self, lanes: Lanes, batch: _Batch) -> Iterator[tuple[Span, Span]]:
+    def _row_pairs(self, lanes: Lanes, batch: _Batch) -> Iterator[tuple[Span, Span]]:
         """Yields pairs of spans: rows of a batch in a buffer, and the same rows in the stash."""
         for lane, buffer in lanes:
             span = self._program.recording.at(buffer)
             assert span is not None
             rows = span.part(0, batch.step.rows(buffer.rows) * buffer.row_bytes)
-            yield from self._stash.places(lane, batch.first, rows, buffer.row_bytes)
+            yield from self._stash.row_pairs(lane, batch.first, rows, buffer.row_bytes)
 
     @property
     def hidden(self) -> npt.NDArray[np.float32]:

@@ -48,10 +48,10 @@ class PromptStash:
             size = sum(lane_bytes) * self._host_tokens
             self._host = Span(device.mapped(size)[0], 0, size)
 
-    def places(
+    def row_pairs(
         self, lane: int, first: int, rows: Span, row_bytes: int
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields pairs of spans, between which rows are copied: part of `rows`, place in the lane.
+        """Yields pairs of spans, between which rows are copied: part of `rows`, part of the lane.
 
         `rows` belong to the tokens from `first` on. There are two pairs if some of these tokens are
         in GPU pages and others in host pages.

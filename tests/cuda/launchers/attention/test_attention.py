@@ -48,7 +48,7 @@ def attend(
         else upload(device, pack_pages(values, case.types.values, table, num_pages + 2)),
         *(out, quantised, scratch),
         **sizes,
-        place=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
+        cache_slice=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
         num_kv_heads=case.num_kv_heads,
         key_dim=case.key_dim,
         scale=case.scale,
@@ -193,12 +193,12 @@ def test_sequences_have_pages_of_their_own(device: Device) -> None:
     def run(rows: slice, cache: list[Span], **whose: Any) -> Array:
         queries, positions = case.queries()[rows], np.array(case.positions, np.int32)[rows]
         count = len(positions)
-        place = KvCacheSlice(positions=upload(device, positions), types=case.types, **whose)
+        cache_slice = KvCacheSlice(positions=upload(device, positions), types=case.types, **whose)
         out = empty(device, count * 3 * 64 * 4)
         scratch = empty(device, scratch_bytes(tokens=count, **sizes))
         for launch in attention(
             *(upload(device, queries), *cache, out, None, scratch),
-            **(common | sizes), place=place, tokens=count, sinks=None, planes=0,
+            **(common | sizes), cache_slice=cache_slice, tokens=count, sinks=None, planes=0,
         ):  # fmt: skip
             device.launch(launch)
         return read(device, out, np.float32, (count, 3 * 64))

@@ -100,7 +100,7 @@ class World:
                 replace(k, norm=norm, rope=rope, pages=self.pages[0], kv_type=kinds[0]),
                 replace(v, pages=self.pages[1], kv_type=kinds[1]),
             ]
-        place = KvCacheSlice(
+        cache_slice = KvCacheSlice(
             upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.types,
             upload(device, np.arange(count, dtype=np.int32)), pages_each,
         )  # fmt: skip
@@ -109,9 +109,9 @@ class World:
         self.out = empty(device, 4 * count * c.num_heads * c.dim)
         self.quantised = empty(device, count * activation_bytes(c.num_heads * c.dim, 1))
         self.launches: tuple[Launch, Launch, Launch] = (
-            heads(groups, tokens=count, place=place),
+            heads(groups, tokens=count, cache_slice=cache_slice),
             *attention(
-                spans[0], *self.pages, self.out, self.quantised, scratch, place=place,
+                spans[0], *self.pages, self.out, self.quantised, scratch, cache_slice=cache_slice,
                 num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
                 soft_cap=0.0, planes=1, max_positions=1024, sinks=None,
                 hadamard=c.hadamard, in_tiles=c.in_tiles, **shape,

@@ -79,11 +79,11 @@ def test_into_cache(device: Device, kv_type: KvType, num_heads: int, dim: int) -
     x[1, 0, :32] = 0  # a block of zeros has no scale
     size, table = page_bytes(kv_type, num_heads, dim), np.array([4, 0, 0, 2], np.int32)
     pages = empty(device, 5 * size)
-    place = KvCacheSlice(upload(device, table), upload(device, POSITIONS))
+    cache_slice = KvCacheSlice(upload(device, table), upload(device, POSITIONS))
     source = upload(device, x)
     rope = HeadRope(upload(device, angles), 16, False)
     group = HeadGroup(source, num_heads, dim, None, rope, pages, kv_type=kv_type)
-    device.launch(heads([group], tokens=3, place=place))
+    device.launch(heads([group], tokens=3, cache_slice=cache_slice))
     np.testing.assert_array_equal(read(device, source, np.float32, x.shape), x)
     bits = read(device, pages, np.uint8, (5, size))
     for position, want in zip(POSITIONS, _want(x, None, angles, False), strict=True):
@@ -103,11 +103,13 @@ def test_packed_into_cache(
     x[2, -1, -1] = np.nan
     size = page_bytes(kv_type, num_heads, dim)
     pages = empty(device, 4 * size)
-    place = KvCacheSlice(upload(device, np.arange(4, dtype=np.int32)), upload(device, POSITIONS))
+    cache_slice = KvCacheSlice(
+        upload(device, np.arange(4, dtype=np.int32)), upload(device, POSITIONS)
+    )
     group = HeadGroup(
         upload(device, x), num_heads, dim, pages=pages, hadamard=block, kv_type=kv_type
     )
-    device.launch(heads([group], tokens=3, place=place))
+    device.launch(heads([group], tokens=3, cache_slice=cache_slice))
     bits = read(device, pages, np.uint8, (4, size))
     found = np.stack(
         [unpack_row(bits[at // PAGE], at % PAGE, num_heads, dim, kv_type) for at in POSITIONS]
@@ -127,13 +129,15 @@ def test_sequences_go_to_pages_of_their_own(device: Device) -> None:
     tables = np.array([[3, 0, 0, 2], [4, 0, 0, 1]], np.int32)
     owners = np.array([1, 0, 1], np.int32)
     pages = upload(device, np.zeros((5, size), np.uint8))
-    place = KvCacheSlice(
+    cache_slice = KvCacheSlice(
         upload(device, tables),
         upload(device, POSITIONS),
         sequences=upload(device, owners),
         table_stride=4,
     )
-    device.launch(heads([HeadGroup(upload(device, x), 2, 64, pages=pages)], tokens=3, place=place))
+    device.launch(
+        heads([HeadGroup(upload(device, x), 2, 64, pages=pages)], tokens=3, cache_slice=cache_slice)
+    )
     bits = read(device, pages, np.uint8, (5, size))
     for token, position in enumerate(POSITIONS):
         page = bits[tables[owners[token], position // PAGE]]
@@ -145,9 +149,11 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
     size = page_bytes("q8_0", 1, 32)
     pages = upload(device, np.full(size, 7, np.uint8))
     positions = upload(device, np.array([5], np.int32))
-    place = KvCacheSlice(upload(device, np.zeros(1, np.int32)), positions)
+    cache_slice = KvCacheSlice(upload(device, np.zeros(1, np.int32)), positions)
     x = upload(device, _values(1, 1, 32))
-    device.launch(heads([HeadGroup(x, 1, 32, pages=pages, kv_type="q8_0")], tokens=1, place=place))
+    device.launch(
+        heads([HeadGroup(x, 1, 32, pages=pages, kv_type="q8_0")], tokens=1, cache_slice=cache_slice)
+    )
     changed = np.flatnonzero(read(device, pages, np.uint8, (size,)) != 7)
     where = {*range(5 * 32, 6 * 32), *range(PAGE * 32 + 10, PAGE * 32 + 12)}
     assert set(changed.tolist()) <= where
@@ -157,7 +163,7 @@ def test_cache_leaves_other_positions_alone(device: Device) -> None:
 def test_groups_together_are_what_they_are_alone(device: Device) -> None:
     """Queries in place, keys and values of other sizes into the cache."""
     table, positions = upload(device, np.array([0, 1, 1, 2], np.int32)), upload(device, POSITIONS)
-    place = KvCacheSlice(table, positions)
+    cache_slice = KvCacheSlice(table, positions)
     weight, rope = upload(device, _values(64)), HeadRope(upload(device, _angles(16)), 16, True)
     norm = HeadNorm(weight, EPSILON)
 
@@ -175,9 +181,9 @@ def test_groups_together_are_what_they_are_alone(device: Device) -> None:
         ]
 
     together, alone = groups(), groups()
-    device.launch(heads(together, tokens=3, place=place))
+    device.launch(heads(together, tokens=3, cache_slice=cache_slice))
     for group in alone:
-        device.launch(heads([group], tokens=3, place=place))
+        device.launch(heads([group], tokens=3, cache_slice=cache_slice))
     for one, other in zip(together, alone, strict=True):
         for span, same in ((one.x, other.x), (one.pages, other.pages)):
             if span is not None and same is not None:

@@ -34,7 +34,7 @@ def attend(device: Device, case: Case) -> Array:
             stored[0],
             None if case.values_in_keys else stored[1],
             out,
-            place=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
+            cache_slice=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
             tokens=len(positions),
             num_heads=case.num_heads,
             num_kv_heads=case.num_kv_heads,

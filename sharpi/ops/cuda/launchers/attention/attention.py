@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_place
+from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_address
 from sharpi.ops.cuda.launchers.attention import tiled_attention
 from sharpi.ops.cuda.launchers.attention.attention_arguments import AttentionArguments
 from sharpi.ops.cuda.launchers.attention.heads import (
@@ -15,7 +15,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     groups_of,
     is_interleaved,
 )
-from sharpi.ops.cuda.launchers.named_arguments import named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, named
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -60,7 +60,7 @@ def attention(
     quantised: Span | None,
     scratch: Span,
     *,
-    place: KvCacheSlice,
+    cache_slice: KvCacheSlice,
     tokens: int,
     num_heads: int,
     num_kv_heads: int,
@@ -81,18 +81,28 @@ def attention(
     The result is written as floats to `out` and/or quantised to `quantised` (see `quantise`).
     `keys` and `values` are a layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the keys
     and values of these tokens are already stored. Without `values`, the first value_dim numbers of
-    a key are its value. Positions in `place` are below max_positions. A `window` of 0 means no
-    window; with `is_chunked`, windows start at multiples of their size. A `soft_cap` of 0 means no
+    a key are its value. Positions of `cache_slice` are below max_positions. A `window` of 0 means
+    none; with `is_chunked`, windows start at multiples of their size. A `soft_cap` of 0 means no
     cap. `sinks` (num_heads,) add one more score to each softmax denominator. `hadamard` is the
     block size of a Hadamard transform of the values, which is undone; 0 for none. Dims are even,
     and multiples of 32 for all types but f16; value_dim is at most 1024. With `in_tiles`, tensor
     cores compute attention, for the dims that `tiled_attention` supports.
     """
     spans, group = _spans(max_positions), num_heads // num_kv_heads
-    form = _tiled(place, group, key_dim, value_dim) if in_tiles else _plain(place, group)
+    form = (
+        _tiled(cache_slice, group, key_dim, value_dim) if in_tiles else _plain(cache_slice, group)
+    )
     part = AttentionArguments(
-        *(q, keys, values, place.page_tables, place.sequences, place.positions, scratch),
-        *(np.int32(place.table_stride), np.int32(num_heads), np.int32(form.heads_each)),
+        *(
+            q,
+            keys,
+            values,
+            cache_slice.page_tables,
+            cache_slice.sequences,
+            cache_slice.positions,
+            scratch,
+        ),
+        *(np.int32(cache_slice.table_stride), np.int32(num_heads), np.int32(form.heads_each)),
         *(np.int32(key_dim), np.int32(value_dim)),
         *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
     ).launch(form.kernel, (spans * form.tiles, num_kv_heads, tokens), _THREADS, form.shared_bytes)
@@ -102,12 +112,12 @@ def attention(
         grid=(num_heads // heads_merged, tokens, 1),
         block=min(_THREADS, -(-heads_merged * value_dim // 32) * 32),
         arguments=MergeArguments(
-            *(scratch, place.positions, sinks, out, quantised),
+            *(scratch, cache_slice.positions, sinks, out, quantised),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
             *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
             np.int32(hadamard),
         ),
-        writes=places(MergeArguments, "scratch", "out", "quantised"),
+        writes=argument_indices(MergeArguments, "scratch", "out", "quantised"),
     )
     return part, merge
 
@@ -121,18 +131,18 @@ class _Form(NamedTuple):
     shared_bytes: int = 0
 
 
-def _plain(place: KvCacheSlice, group: int) -> _Form:
+def _plain(cache_slice: KvCacheSlice, group: int) -> _Form:
     tiles = -(-group // _HEADS_AT_ONCE[-1])
     heads_each = -(-group // tiles)
     variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
-    kernel = tiled_attention.kernel_of("attention", f"attention_heads{variant}", place.types)
+    kernel = tiled_attention.kernel_of("attention", f"attention_heads{variant}", cache_slice.types)
     return _Form(kernel, tiles, heads_each)
 
 
-def _tiled(place: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
+def _tiled(cache_slice: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
     tiles = -(-group // tiled_attention.ROWS)
     name = f"split_attention_{tiled_attention.variant(value_dim)}"
-    kernel = tiled_attention.kernel_of("split_attention", name, place.types)
+    kernel = tiled_attention.kernel_of("split_attention", name, cache_slice.types)
     return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
 
 
@@ -152,7 +162,7 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
     merged = named(MergeArguments, merge.arguments)
     columns = _number(given.num_heads) // num_kv_heads * _number(given.value_dim)
     divides = merged.quantised is not None and columns % _BLOCK_COLUMNS != 0
-    if not is_same_place(given.scratch, merged.scratch) or divides:
+    if not is_same_address(given.scratch, merged.scratch) or divides:
         return None
     if 4 * tokens * num_kv_heads > counters.num_bytes:
         return None
@@ -196,11 +206,11 @@ def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | 
     """
     found = [NO_GROUP] * 3
     for group in groups_of(heads):
-        if group.pages is None and is_same_place(group.x, given.queries):
+        if group.pages is None and is_same_address(group.x, given.queries):
             found[0] = group
-        elif is_same_place(group.pages, given.keys):
+        elif is_same_address(group.pages, given.keys):
             found[1] = group
-        elif is_same_place(group.pages, given.values):
+        elif is_same_address(group.pages, given.values):
             found[2] = group
         else:
             return None

@@ -6,7 +6,7 @@ import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch
 from sharpi.ops.cuda.launchers.attention.heads import NO_GROUP, GroupArguments
-from sharpi.ops.cuda.launchers.named_arguments import flat, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat
 
 
 class AttentionArguments(NamedTuple):
@@ -53,7 +53,7 @@ class AttentionArguments(NamedTuple):
             grid,
             block,
             flat(self),
-            writes=places(AttentionArguments, *self._written()),
+            writes=argument_indices(AttentionArguments, *self._written()),
             shared_bytes=shared_bytes,
         )
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
@@ -91,7 +91,9 @@ class KvCacheSlice(Struct, frozen=True):
     table_stride: int = 0
 
 
-def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | None = None) -> Launch:
+def heads(
+    groups: Sequence[HeadGroup], *, tokens: int, cache_slice: KvCacheSlice | None = None
+) -> Launch:
     """Applies norm, RoPE and Hadamard transform to one to three groups of heads.
 
     All groups pair numbers for RoPE in the same way. For heads that are stored in the KV cache,
@@ -108,16 +110,16 @@ def heads(groups: Sequence[HeadGroup], *, tokens: int, place: KvCacheSlice | Non
         arguments=flat(
             HeadsArguments(
                 *(first, second, third),
-                page_tables=place.page_tables if place else None,
-                sequences=place.sequences if place else None,
-                positions=place.positions if place else None,
-                table_stride=np.int32(place.table_stride if place else 0),
+                page_tables=cache_slice.page_tables if cache_slice else None,
+                sequences=cache_slice.sequences if cache_slice else None,
+                positions=cache_slice.positions if cache_slice else None,
+                table_stride=np.int32(cache_slice.table_stride if cache_slice else 0),
                 tokens=np.int32(tokens),
                 interleaved=np.int32(is_interleaved),
                 row_floats=np.int32(row),
             )
         ),
-        writes=places(
+        writes=argument_indices(
             HeadsArguments,
             *(
                 f"{name}.{'x' if group.pages is None else 'pages'}"

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, is_same_place
+from sharpi.device.launch import Argument, Kernel, Launch, is_same_address
 from sharpi.ops.cuda.launchers.attention.heads import (
     NO_GROUP,
     GroupArguments,
     HeadsArguments,
 )
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.launchers.split_join import JoinArguments
 
 _BLOCK = 128
@@ -35,7 +35,7 @@ def with_join(heads: Launch, join: Launch) -> Launch | None:
     following = JoinArguments(*join.arguments)
     group = given.a
     is_alone = given.b == NO_GROUP and group.pages is None
-    is_second = is_same_place(group.x, following.second) and not is_same_place(
+    is_second = is_same_address(group.x, following.second) and not is_same_address(
         group.x, following.first
     )
     if not (is_alone and is_second and group.head_dim == following.second_width):
@@ -53,6 +53,6 @@ def with_join(heads: Launch, join: Launch) -> Launch | None:
                 *(group, following.first, following.out, following.width, given.interleaved)
             )
         ),
-        writes=places(JoinHeadsArguments, "heads.x", "out"),
+        writes=argument_indices(JoinHeadsArguments, "heads.x", "out"),
         shared_bytes=4 * int(dim),
     )

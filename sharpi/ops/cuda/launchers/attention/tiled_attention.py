@@ -24,7 +24,7 @@ def tiled_attention(
     values: Span | None,
     out: Span,
     *,
-    place: KvCacheSlice,
+    cache_slice: KvCacheSlice,
     tokens: int,
     num_heads: int,
     num_kv_heads: int,
@@ -42,14 +42,14 @@ def tiled_attention(
     `attention.attention` describes the arguments. Queries and attention weights are rounded to f16.
     key_dim is at most MAX_KEY_DIM, value_dim at most MAX_VALUE_DIM.
     """
-    assert place.sequences is None, "tokens of several sequences"
+    assert cache_slice.sequences is None, "tokens of several sequences"
     rows, name = tokens * (num_heads // num_kv_heads), f"tiled_attention_{variant(value_dim)}"
     return Launch(
-        kernel_of("tiled_attention", name, place.types),
+        kernel_of("tiled_attention", name, cache_slice.types),
         grid=(-(-rows // ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
-            *(q, keys, values, place.page_tables, place.positions, sinks, out),
+            *(q, keys, values, cache_slice.page_tables, cache_slice.positions, sinks, out),
             *(np.int32(tokens), np.int32(num_heads), np.int32(key_dim), np.int32(value_dim)),
             *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
             np.int32(hadamard),

@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_place
+from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.named_arguments import flat, named, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.launchers.quantise import QuantiseArguments
 from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
@@ -153,7 +153,7 @@ def gate_up(
             *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
             *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
         ),
-        writes=places(GateUpArguments, "hidden"),
+        writes=argument_indices(GateUpArguments, "hidden"),
         reaches=gate.reach + up.reach,
     )
 
@@ -185,7 +185,7 @@ def product(
             *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
             np.int32(bits(lanes)),
         ),
-        writes=places(ProductArguments, "out"),
+        writes=argument_indices(ProductArguments, "out"),
         reaches=stacked.reach,
     )
 
@@ -202,12 +202,12 @@ def product_with_quantise(product: Launch, quantise: Launch) -> Launch | None:
     rows = blocks * _rows_of_block(product)  # with those behind the end of a matrix
     is_whole = rows == given.rows and _rows_of_block(product) % TILE_ROWS == 0
     is_one_row = quantise.grid[0] == 1 and following.columns == np.int32(items * rows)
-    if not (is_whole and is_one_row and is_same_place(given.out, following.x)):
+    if not (is_whole and is_one_row and is_same_address(given.out, following.x)):
         return None
     return replace(
         product,
         arguments=given._replace(quantised=following.quantised, quantised_planes=following.planes),
-        writes=product.writes | places(ProductArguments, "quantised"),
+        writes=product.writes | argument_indices(ProductArguments, "quantised"),
     )
 
 
@@ -281,7 +281,7 @@ def down(
                 *(np.int32(rows), np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
             )
         ),
-        writes=places(DownArguments, "out"),
+        writes=argument_indices(DownArguments, "out"),
         reaches=stacked.reach,
     )
 

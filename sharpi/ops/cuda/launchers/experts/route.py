@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.named_arguments import flat, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat
 from sharpi.ops.interface import Scoring
 
 
@@ -80,5 +80,5 @@ def route(
         grid=(tokens, 1, 1),
         block=32,
         arguments=flat(RouteArguments(logits, choice)),
-        writes=places(RouteArguments, "choice.ids", "choice.weights", "choice.arrived"),
+        writes=argument_indices(RouteArguments, "choice.ids", "choice.weights", "choice.arrived"),
     )

@@ -12,7 +12,7 @@ from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     SlotPolicyArguments,
     TableArguments,
 )
-from sharpi.ops.cuda.launchers.named_arguments import flat, places
+from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat
 
 LEARNED_KEEP = 4  # the only policy that has maps
 MAX_USED, MAX_EXPERTS = 32, 512
@@ -161,7 +161,9 @@ def slot_policy(
                 *(ids, experts, used, np.int32(num_before), np.int32(num_tokens), decision)
             )
         ),
-        writes=places(SlotPolicyArguments, *(f"decision.{name}" for name in DECISION_WRITES)),
+        writes=argument_indices(
+            SlotPolicyArguments, *(f"decision.{name}" for name in DECISION_WRITES)
+        ),
     )
 
 
