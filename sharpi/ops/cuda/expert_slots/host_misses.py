@@ -23,7 +23,7 @@ class HostMisses:
         addresses: Span,
         x: Span,
         input_weights: Span | None,
-        places: Span,
+        host_rows: Span,
         *,
         tokens: int,
         used: int,
@@ -37,7 +37,7 @@ class HostMisses:
         """
         yield from predictions
         yield host_items(
-            ids, addresses, x, input_weights, places, self._mailbox.host_items,
+            ids, addresses, x, input_weights, host_rows, self._mailbox.host_items,
             tokens=tokens, used=used, columns=columns,
         )  # fmt: skip
         yield WriteWord(self._mailbox.request, 1)
@@ -51,7 +51,7 @@ class HostMisses:
     def merge(
         self,
         values: Span,
-        places: Span,
+        host_rows: Span,
         ids: Span,
         weights: Span | None,
         out: Span,
@@ -72,7 +72,7 @@ class HostMisses:
         yield AwaitWord(self._mailbox.reply, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.reply, 0)
         yield merge(
-            values, self._mailbox.values, places, ids, weights, out,
+            values, self._mailbox.values, host_rows, ids, weights, out,
             tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,
             wait=wait,
         )  # fmt: skip

@@ -93,9 +93,9 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         assert routed is not None
         experts, items = len(group), tokens * what.used
         listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
-        offsets, rows, places = map(self.at, (packed.offsets, packed.items, packed.places))
+        offsets, rows, item_rows = map(self.at, (packed.offsets, packed.items, packed.item_rows))
         yield experts_packed.pack_routes(
-            listed, self.at(self.scratch.items), offsets, rows, places, routed.is_over,
+            listed, self.at(self.scratch.items), offsets, rows, item_rows, routed.is_over,
             experts=experts, num_items=items, capacity=num_rows,
         )  # fmt: skip
         some = [part.some(group.start, experts, down.num_experts) for part in parts]
@@ -110,7 +110,7 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
             quant_type=down.quant_type, experts=experts, columns=down.columns,
             rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
         )  # fmt: skip
-        yield self.merge_group(tokens, group, places)
+        yield self.merge_group(tokens, group, item_rows)
 
     def _are_tiled(self, tokens: int) -> bool:
         """Returns True if the mean number of items per expert makes tensor cores faster."""
@@ -126,15 +126,15 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
             residual=self.residual, scale=self.what.scale,
         )  # fmt: skip
 
-    def merge_group(self, tokens: int, experts: range, places: Span | None = None) -> Launch:
+    def merge_group(self, tokens: int, experts: range, item_rows: Span | None = None) -> Launch:
         """Returns the launch that adds the values of some experts' items to the sums.
 
-        `places` are the rows of the items' values; without it, item i has row i.
+        `item_rows` are the rows of the items' values; without it, item i has row i.
         """
         down = self.what.expert_weights.down
         assert self.ids is not None
         return experts_packed.merge_group(
-            self.values, self.ids, places, self.weights, self.sums,
+            self.values, self.ids, item_rows, self.weights, self.sums,
             tokens=tokens, used=self.what.used, rows=down.rows, experts=experts,
             num_experts=down.num_experts, residual=self.residual, scale=self.what.scale,
         )  # fmt: skip

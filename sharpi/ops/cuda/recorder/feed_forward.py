@@ -58,7 +58,7 @@ class Scratch(Struct, frozen=True):
     offsets: Buffer  # see `group_routes`
     items: Buffer  # see `group_routes`
     parts: Buffer  # results of items, before their sum
-    places: Buffer  # the index of each item among the items that the host computes
+    host_rows: Buffer  # the index of each item among the items that the host computes
     f16_matmul: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
     products: GroupedProducts | None = None  # for large batches
@@ -71,7 +71,7 @@ class Packed(Struct, frozen=True):
     num_rows: int
     offsets: Buffer
     items: Buffer
-    places: Buffer  # the row of each item
+    item_rows: Buffer  # the row of each item
 
 
 def make_scratch(
@@ -105,7 +105,7 @@ def make_scratch(
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
         parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
-        places=recording.buffer(items * _INT_BYTES if is_slotted else 0),
+        host_rows=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         f16_matmul=f16,
         packed=packed,
         products=products,

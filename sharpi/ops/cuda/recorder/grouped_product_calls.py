@@ -61,14 +61,14 @@ class _Group(Struct, frozen=True):
             self._x, self._offsets, it.values,
             experts=len(self.experts), num_items=self._num_items, width=down.rows,
         )  # fmt: skip
-        yield it.merge_group(self.tokens, self.experts, it.at(self.products.places))
+        yield it.merge_group(self.tokens, self.experts, it.at(self.products.item_rows))
 
     def _pack(self) -> Call:
         it, count = self.it, len(self.experts)
-        places, is_over = it.at(self.products.places), it.at(self.products.is_over)
+        item_rows, is_over = it.at(self.products.item_rows), it.at(self.products.is_over)
         listed = it.at(it.scratch.offsets).part(4 * self.experts.start, 4 * (count + 1))
         return experts_packed.pack_routes(
-            listed, it.at(it.scratch.items), self._offsets, self._items, places, is_over,
+            listed, it.at(it.scratch.items), self._offsets, self._items, item_rows, is_over,
             experts=count, num_items=self._num_items, capacity=self._num_items,
         )  # fmt: skip
 

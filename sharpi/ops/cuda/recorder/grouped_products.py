@@ -22,9 +22,9 @@ class GroupedProducts(Struct, frozen=True):
     """The buffers of a feed-forward, with a row for each item of a batch."""
 
     at_once: int  # the number of experts in a group, whose weights fit into memory
-    offsets: Buffer  # see `pack_routes`, like `items`, `places` and `is_over`
+    offsets: Buffer  # see `pack_routes`, like `items`, `item_rows` and `is_over`
     items: Buffer
-    places: Buffer
+    item_rows: Buffer
     is_over: Buffer
     x: Buffer  # the inputs of items, then their results
     pair: tuple[Buffer, ...]  # gate and up, or up; the first then becomes the input of down

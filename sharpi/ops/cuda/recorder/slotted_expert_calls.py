@@ -196,10 +196,10 @@ class SlottedExpertCalls(Struct, frozen=True):
         The host computes the missed ones.
         """
         it, host = self.launches, self.expert_weights.host
-        what, places = it.what, it.at(it.scratch.places)
+        what, host_rows = it.what, it.at(it.scratch.host_rows)
         sizes = {"tokens": tokens, "used": what.used}
         yield from host.request(
-            ids, parts[0].addresses, it.input, it.input_weights, places,
+            ids, parts[0].addresses, it.input, it.input_weights, host_rows,
             columns=it.x.width, predictions=self._predictions(it.step), **sizes,
         )  # fmt: skip
         if tokens >= GROUPED_TOKENS or it.uses_f16_rows:
@@ -207,7 +207,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         else:
             yield from it.item_values(parts, tokens)
         yield from host.merge(
-            it.values, places, ids, it.weights, it.sums,
+            it.values, host_rows, ids, it.weights, it.sums,
             layer=self.layer, rows=what.expert_weights.down.rows,
             residual=it.residual, scale=what.scale, wait=wait,
             **sizes,

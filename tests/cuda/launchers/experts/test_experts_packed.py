@@ -23,7 +23,7 @@ class Lists:
 
     offsets: np.ndarray
     items: np.ndarray
-    places: np.ndarray
+    item_rows: np.ndarray
     is_over: bool
 
 
@@ -32,11 +32,11 @@ def _packed(device: Device, ids: np.ndarray, group: range, capacity: int) -> tup
     sizes = {"tokens": TOKENS, "used": USED, "experts": EXPERTS}
     device.launch(group_routes(upload(device, ids), offsets, items, **sizes))
     packed_offsets, packed_items = empty(device, 4 * (len(group) + 1)), empty(device, 4 * capacity)
-    places, is_over = empty(device, 4 * ITEMS), upload(device, np.zeros(1, np.int32))
+    item_rows, is_over = empty(device, 4 * ITEMS), upload(device, np.zeros(1, np.int32))
     device.launch(
         experts_packed.pack_routes(
             offsets.part(4 * group.start, 4 * (len(group) + 1)),
-            *(items, packed_offsets, packed_items, places, is_over),
+            *(items, packed_offsets, packed_items, item_rows, is_over),
             experts=len(group),
             num_items=ITEMS,
             capacity=capacity,
@@ -44,10 +44,10 @@ def _packed(device: Device, ids: np.ndarray, group: range, capacity: int) -> tup
     )
     arrays = (
         read(device, span, np.int32, (span.num_bytes // 4,))
-        for span in (packed_offsets, packed_items, places, is_over)
+        for span in (packed_offsets, packed_items, item_rows, is_over)
     )
     first, second, third, flag = arrays
-    return Lists(first, second, third, bool(flag[0])), places
+    return Lists(first, second, third, bool(flag[0])), item_rows
 
 
 @pytest.mark.parametrize("capacity", [ITEMS, 200])
@@ -62,8 +62,8 @@ def test_items_are_listed_as_far_as_there_are_rows(device: Device, capacity: int
     assert np.array_equal(lists.offsets, np.minimum(ends, capacity))
     kept = wanted[:capacity]
     assert np.array_equal(lists.items[: len(kept)], kept)
-    assert np.array_equal(lists.places[kept], range(len(kept)))
-    assert (lists.places[wanted[capacity:]] == -1).all()
+    assert np.array_equal(lists.item_rows[kept], range(len(kept)))
+    assert (lists.item_rows[wanted[capacity:]] == -1).all()
 
 
 @pytest.mark.parametrize("has_residual", [True, False])
@@ -76,13 +76,13 @@ def test_sums_of_groups_have_the_bits_of_one(device: Device, has_residual: bool)
     sizes = {"tokens": TOKENS, "used": USED, "rows": ROWS, "residual": residual, "scale": 0.7}
     device.launch(experts_grouped.merge(upload(device, values), *spans, whole, **sizes))
     for group, is_packed in ((range(3), True), (range(3, 4), False), (range(4, EXPERTS), True)):
-        lists, places = _packed(device, ids, group, ITEMS)
+        lists, item_rows = _packed(device, ids, group, ITEMS)
         rows = values
         if is_packed:
             rows = np.zeros_like(values)
             rows[: lists.offsets[-1]] = values[lists.items[: lists.offsets[-1]]]
         launch = experts_packed.merge_group(
-            *(upload(device, rows), spans[0], places if is_packed else None, spans[1], sums),
+            *(upload(device, rows), spans[0], item_rows if is_packed else None, spans[1], sums),
             experts=group,
             num_experts=EXPERTS,
             **sizes,

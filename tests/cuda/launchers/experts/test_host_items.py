@@ -23,19 +23,19 @@ def test_the_host_gets_what_the_gpu_has_not(
     x = np.random.default_rng(1).standard_normal((tokens, COLUMNS)).astype(np.float32)
     weights = np.random.default_rng(2).uniform(0.1, 1, ids.shape).astype(np.float32)
     mailbox = Mailbox(device, tokens * used, COLUMNS, ROWS)
-    places = empty(device, 4 * ids.size)
+    host_rows = empty(device, 4 * ids.size)
     addresses = np.array([64 * (e in here) for e in range(EXPERTS)], np.uint64)
     device.launch(
         host_items(
             upload(device, ids), upload(device, addresses), upload(device, x),
-            upload(device, weights), places, mailbox.host_items,
+            upload(device, weights), host_rows, mailbox.host_items,
             tokens=tokens, used=used, columns=COLUMNS,
         )
     )  # fmt: skip
     items = [item for item, expert in enumerate(ids.ravel()) if expert not in here]
     wanted = np.full(ids.size, -1)
     wanted[items] = np.arange(len(items))
-    assert np.array_equal(read(device, places, np.int32, (ids.size,)), wanted)
+    assert np.array_equal(read(device, host_rows, np.int32, (ids.size,)), wanted)
     host = mailbox.host
     assert host.num_items[0] == len(items)
     assert np.array_equal(host.experts[: len(items)], ids.ravel()[items])
@@ -53,12 +53,12 @@ def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, devic
     values = rng.standard_normal((ids.size, ROWS)).astype(np.float32)
     residual = rng.standard_normal((tokens, ROWS)).astype(np.float32)
     is_on_host = rng.random(ids.size) < 0.5
-    places = np.where(is_on_host, np.cumsum(is_on_host) - 1, -1).astype(np.int32)
+    host_rows = np.where(is_on_host, np.cumsum(is_on_host) - 1, -1).astype(np.int32)
     on_gpu = np.where(is_on_host[:, None], np.float32(np.nan), values)
     out = empty(device, 4 * tokens * ROWS)
     device.launch(
         merge(
-            upload(device, on_gpu), upload(device, values[is_on_host]), upload(device, places),
+            upload(device, on_gpu), upload(device, values[is_on_host]), upload(device, host_rows),
             upload(device, ids), upload(device, weights), out,
             tokens=tokens, used=used, rows=ROWS,
             residual=upload(device, residual) if has_residual else None, scale=scale,

@@ -9,7 +9,7 @@ from sharpi.ops.cuda.matvec_layout import BLOCK
 def merge_group(
     values: Span,
     ids: Span,
-    places: Span | None,
+    item_rows: Span | None,
     weights: Span | None,
     sums: Span,
     *,
@@ -23,9 +23,9 @@ def merge_group(
 ) -> Launch:
     """Adds the values of a group of experts to sums (T, rows); groups must come in ascending order.
 
-    After the last of `num_experts` experts the result is that of `experts_grouped.merge`. `places`
-    (T * used,) has the row of each item in `values`, -1 for none; without `places`, row i belongs
-    to item i.
+    After the last of `num_experts` experts the result is that of `experts_grouped.merge`.
+    `item_rows` (T * used,) has the row of each item in `values`, -1 for none; without it, row i
+    belongs to item i.
     """
     stages = experts.start == 0, experts.stop == num_experts
     return Launch(
@@ -33,7 +33,7 @@ def merge_group(
         grid=(tokens, -(-rows // BLOCK), 1),
         block=BLOCK,
         arguments=(
-            *(values, ids, places, weights, residual, sums, np.float32(scale)),
+            *(values, ids, item_rows, weights, residual, sums, np.float32(scale)),
             *map(np.int32, (used, rows, experts.start, experts.stop, *stages)),
         ),
         writes=frozenset({5}),
@@ -45,7 +45,7 @@ def pack_routes(
     items: Span,
     packed_offsets: Span,
     packed_items: Span,
-    places: Span,
+    item_rows: Span,
     is_over: Span,
     *,
     experts: int,
@@ -55,15 +55,15 @@ def pack_routes(
     """Assigns the items of a group of `experts` adjacent experts to a buffer of `capacity` rows.
 
     `offsets`, from the first of these experts on, and `items` come from `group_routes`. The kernel
-    writes the same lists for the buffer's rows, and to `places` each item's row, or -1 if no row is
-    left. It sets `is_over` to 1 if there are more items than rows.
+    writes the same lists for the buffer's rows, and to `item_rows` each item's row, or -1 if no row
+    is left. It sets `is_over` to 1 if there are more items than rows.
     """
     return Launch(
         Kernel("pack_routes", "pack_routes"),
         grid=(-(-max(num_items, experts + 1) // BLOCK), 1, 1),
         block=BLOCK,
         arguments=(
-            *(offsets, items, packed_offsets, packed_items, places, is_over),
+            *(offsets, items, packed_offsets, packed_items, item_rows, is_over),
             *map(np.int32, (experts, capacity)),
         ),
         writes=frozenset({2, 3, 4, 5}),

@@ -1,8 +1,8 @@
 """Launches the kernels that send items of missed experts to the host, and merge its results.
 
 An item is a token with one of its experts. `addresses` (experts,) is 0 for experts that the host
-computes. `places` (T * used,) int32 has each item's index among the items of the host, -1 for items
-that the GPU computes.
+computes. `host_rows` (T * used,) int32 has each item's index among the items of the host, -1 for
+items that the GPU computes.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def host_items(
     addresses: Span,
     x: Span,
     weights: Span | None,
-    places: Span,
+    host_rows: Span,
     items: HostItems,
     *,
     tokens: int,
@@ -49,7 +49,7 @@ def host_items(
         grid=(tokens * used, 1, 1),
         block=_BLOCK,
         arguments=(
-            *(ids, addresses, x, weights, places, *items),
+            *(ids, addresses, x, weights, host_rows, *items),
             *(np.int32(used), np.int32(columns)),
         ),
         writes=frozenset({4, 5, 6, 7, 8}),
@@ -78,7 +78,7 @@ def host_predictions(
 def merge(
     values: Span,
     items: Span,
-    places: Span,
+    host_rows: Span,
     ids: Span,
     weights: Span | None,
     out: Span,
@@ -100,7 +100,7 @@ def merge(
         grid=(tokens, -(-rows // _BLOCK), 1),
         block=_BLOCK,
         arguments=(
-            *(values, items, places, ids, weights, residual, out),
+            *(values, items, host_rows, ids, weights, residual, out),
             *(np.float32(scale), np.int32(used), np.int32(rows)),
             *((None, None) if wait is None else wait),
         ),

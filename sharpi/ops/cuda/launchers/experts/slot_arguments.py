@@ -6,14 +6,14 @@ from sharpi.device.launch import Argument
 
 
 class TableArguments(NamedTuple):
-    """Address tables (experts,), each followed by the addresses of all places."""
+    """Address tables (experts,), each followed by all addresses that it may hold."""
 
     first: Argument = None
-    where_first: Argument = None
+    first_addresses: Argument = None
     second: Argument = None
-    where_second: Argument = None
+    second_addresses: Argument = None
     third: Argument = None
-    where_third: Argument = None
+    third_addresses: Argument = None
 
 
 class DecisionArguments(NamedTuple):

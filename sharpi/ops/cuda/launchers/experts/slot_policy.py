@@ -35,7 +35,7 @@ class KernelMissMode(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The place that one of a token's experts is read from; `Outcome` of slot_lookup.cuh."""
+    """Where one of a token's experts is read; `Outcome` of slot_lookup.cuh."""
 
     HIT = 0
     LOADED = 1
@@ -96,8 +96,8 @@ class LayerState(Struct, frozen=True):
     """One layer's slots on the device, and the address tables that its kernels maintain."""
 
     words: Span  # laid out as in slot_state.cuh
-    # Up to three pairs of address tables (experts,) and places, both uint64. The places are the
-    # addresses of all host copies, slots, early slots and staging buffers, in this order.
+    # Up to three pairs of address tables (experts,) and lists of addresses, both uint64. A list has
+    # the addresses of all host copies, slots, early slots and staging buffers, in this order.
     tables: tuple[tuple[Span, Span], ...]
     num_slots: int
     num_early: int
