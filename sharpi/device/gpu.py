@@ -42,15 +42,15 @@ def _package(name: str) -> Any:
 def _check_driver(cupy: Any) -> None:
     runtime = cupy.cuda.runtime
     try:
-        driver, own = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        driver, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
         count = runtime.getDeviceCount() if driver else 0
     except runtime.CUDARuntimeError as error:
         raise DeviceError(f"the NVIDIA driver does not answer ({error})") from error
     if not driver:
         raise DeviceError("there is no NVIDIA driver; see `sharpi doctor`")
-    if driver // 1000 < _LEAST_CUDA or driver // 1000 < own // 1000:
+    if driver // 1000 < _LEAST_CUDA or driver // 1000 < needed // 1000:
         raise DeviceError(
-            f"the NVIDIA driver supports CUDA {_version(driver)}, CuPy needs {_version(own)};"
+            f"the NVIDIA driver supports CUDA {_version(driver)}, CuPy needs {_version(needed)};"
             f" update the driver, or {install_command(f'cuda{max(_LEAST_CUDA, driver // 1000)}')}"
         )
     if not count:

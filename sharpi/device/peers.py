@@ -30,11 +30,11 @@ def enable_peers(cupy: Any, first: int, second: int) -> None:
     Otherwise a copy passes through RAM.
     """
     runtime = cupy.cuda.runtime
-    for own, other in ((first, second), (second, first)):
+    for gpu, peer in ((first, second), (second, first)):
         with suppress(runtime.CUDARuntimeError):  # already enabled by another library
-            if runtime.deviceCanAccessPeer(own, other):
-                with cupy.cuda.Device(own):
-                    runtime.deviceEnablePeerAccess(other)
+            if runtime.deviceCanAccessPeer(gpu, peer):
+                with cupy.cuda.Device(gpu):
+                    runtime.deviceEnablePeerAccess(peer)
 
 
 def check_gpu(cupy: Any, index: int) -> None:

@@ -105,10 +105,10 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
     ) -> Buffer:
         feed = None if ids is None or self._source is None else self._source.handle
         out = self._buffer(expert_weights.down.rows, x.rows)
-        touched = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
+        buffers = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
         return self._add(
             OpKind.EXPERTS,
-            [out, *touched],
+            [out, *buffers],
             lambda: abi.ExpertsParams(
                 x=self._at(x), ids=self._at(ids), weights=self._at(weights),
                 residual=self._at(residual), out=self._at(out),

@@ -39,12 +39,12 @@ class LinearRecorder(Tape):
                 )  # fmt: skip
             return p
 
-        touched = [
+        buffers = [
             x,
             *(out for _, out, _, _ in parts),
             *(r for _, _, r, _ in parts if r is not None),
         ]
-        self._add(OpKind.LINEAR, touched, params)
+        self._add(OpKind.LINEAR, buffers, params)
 
 
 class RowRecorder(Tape):

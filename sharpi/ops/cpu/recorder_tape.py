@@ -66,13 +66,13 @@ class Tape:
         return buffer
 
     def _add(
-        self, kind: OpKind, touched: Sequence[Buffer], params: Callable[[], Structure]
+        self, kind: OpKind, buffers: Sequence[Buffer], params: Callable[[], Structure]
     ) -> Buffer:
         """Appends an operation that uses these buffers; returns the first of them."""
-        for buffer in touched:
+        for buffer in buffers:
             buffer.last = len(self._operations)
         self._operations.append((kind, params))
-        return touched[0]
+        return buffers[0]
 
     def _at(self, buffer: Buffer | None, offset: int = 0) -> int | None:
         return None if buffer is None else self._arena.ctypes.data + buffer.offset + offset

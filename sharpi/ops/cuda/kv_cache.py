@@ -154,8 +154,8 @@ class GpuKvCache:
         self.layers[shape.layer] = grown
 
     def _keys_bytes(self, shape: AttentionShape, num_pages: int) -> int:
-        own = page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
-        return self._pages_of(shape, num_pages) * own
+        key_bytes = page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
+        return self._pages_of(shape, num_pages) * key_bytes
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies page `source` to page `target` in every layer that has it."""

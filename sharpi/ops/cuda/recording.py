@@ -92,7 +92,7 @@ class Recording:
         self._appended.append(calls)
 
     @contextmanager
-    def apart(self) -> Iterator[list[Calls]]:
+    def record_separately(self) -> Iterator[list[Calls]]:
         """Within the `with` block, appends operations to the list that it yields.
 
         These operations are not part of the recording; a later operation has to run them.
@@ -133,16 +133,16 @@ class Recording:
         Pending norm and RoPE of their heads are appended first.
         """
         for value in values:
-            self._settle(value)
+            self._apply_pending(value)
         for value in values:
-            self._touch(value.floats)
+            self._mark_used(value.floats)
             value.is_read = True
 
     def read_all_forms(self, *values: RecordedTensor) -> None:
         """Declares that the next operation uses the floats and quantised rows of these values."""
         self.read_floats(*values)
         for value in values:
-            self._touch(value.quantised)
+            self._mark_used(value.quantised)
 
     def read_quantised(self, value: RecordedTensor) -> RecordedTensor:
         """Declares that the next operation reads the quantised rows of a value; returns the value.
@@ -150,7 +150,7 @@ class Recording:
         If needed, appends the operation that quantises the rows. Raises UnsupportedModelError for a
         width that is not a multiple of 32.
         """
-        self._settle(value)
+        self._apply_pending(value)
         if value.width % _BLOCK:
             raise UnsupportedModelError(f"rows of {value.width} values are not whole blocks of 32")
         row = activation_bytes(value.width, self.planes)
@@ -161,7 +161,7 @@ class Recording:
             self.read_floats(value)
             value.quantised = self._rows(value.rows, row)
             self.append(lambda step: self.quantise_if_read(value, step))
-        self._touch(value.quantised)
+        self._mark_used(value.quantised)
         return value
 
     def quantise_if_read(self, value: RecordedTensor, step: StepShape) -> Iterator[Launch]:
@@ -176,14 +176,14 @@ class Recording:
                 planes=self.planes,
             )
 
-    def _settle(self, value: RecordedTensor) -> None:
+    def _apply_pending(self, value: RecordedTensor) -> None:
         """Appends the pending norm and RoPE of a value's heads, in place."""
         if value.pending is None:
             return
         pending = self.take_pending(value)
         assert pending is not None
         if pending.angles is not None:
-            self.linger(pending.angles.floats)
+            self.extend_lifetime(pending.angles.floats)
         num_heads = pending.num_heads
 
         def calls(step: StepShape) -> Iterator[Launch]:
@@ -203,7 +203,7 @@ class Recording:
             self.read_floats(pending.angles)
         return pending
 
-    def linger(self, *buffers: Buffer | None) -> None:
+    def extend_lifetime(self, *buffers: Buffer | None) -> None:
         """Declares that nothing may be written over these before the operation after the next one.
 
         The next operation reads them. Its launch can then be folded with that of the one after it.
@@ -212,7 +212,7 @@ class Recording:
             if buffer is not None:
                 buffer.last = len(self._operations) + 1
 
-    def _touch(self, buffer: Buffer | None) -> None:
+    def _mark_used(self, buffer: Buffer | None) -> None:
         if buffer is not None:
             buffer.last = len(self._operations)
 

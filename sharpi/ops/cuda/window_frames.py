@@ -69,8 +69,8 @@ class WindowFrames(Struct):
         for page in tuple(self._passing):
             self.drop(page)
         if end - position > self.batch_size:
-            own = passing_pages(position, end, self.window)
-            self._passing = {int(pages[index]): index for index in own}
+            indices = passing_pages(position, end, self.window)
+            self._passing = {int(pages[index]): index for index in indices}
 
     def write(self, table: IntArray, position: int, end: int, pages: IntArray) -> None:
         """Writes to `table` the frames of all pages that tokens `position` up to `end` use.

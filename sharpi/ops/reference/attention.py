@@ -67,13 +67,18 @@ class ReferenceAttention:
 
     def _visible(self, num_positions: int, shape: AttentionShape) -> npt.NDArray[np.bool_]:
         """Returns the attention mask (tokens, positions): true where a token sees a position."""
-        own, all_positions = self.positions[:, None] - self.num_dropped, np.arange(num_positions)
-        first = np.zeros_like(own)
+        queries, all_positions = (
+            self.positions[:, None] - self.num_dropped,
+            np.arange(num_positions),
+        )
+        first = np.zeros_like(queries)
         if shape.window:
             first = (
-                own // shape.window * shape.window if shape.is_chunked else own - shape.window + 1
+                queries // shape.window * shape.window
+                if shape.is_chunked
+                else queries - shape.window + 1
             )
-        return np.asarray((all_positions <= own) & (all_positions >= first))
+        return np.asarray((all_positions <= queries) & (all_positions >= first))
 
     def _remember(self, k: Array, v: Array, shape: AttentionShape) -> None:
         start = int(self.positions[0]) - self.num_dropped

@@ -28,11 +28,11 @@ class SlotBackup:
 
     def restore(self) -> None:
         """Restores the saved statistics, but not which experts have slots; blocks the host."""
-        now, before = self._read(self._words), self._read(self._saved)
-        for own, saved in zip(now, before, strict=True):
-            for part, was in zip(statistics_of(own), statistics_of(saved), strict=True):
-                part[:] = was
-        self._device.upload(self._words, now)
+        words, saved_words = self._read(self._words), self._read(self._saved)
+        for current, saved in zip(words, saved_words, strict=True):
+            for part, saved_part in zip(statistics_of(current), statistics_of(saved), strict=True):
+                part[:] = saved_part
+        self._device.upload(self._words, words)
 
     def _read(self, span: Span) -> NDArray[np.int32]:
         words = np.empty((self._num_layers, span.num_bytes // 4 // self._num_layers), np.int32)

@@ -51,7 +51,7 @@ def head_linear(
         planes,
         f16_heads(recording, x, stacked),
     )
-    recording.linger(operation.quantised if planes else x.floats)
+    recording.extend_lifetime(operation.quantised if planes else x.floats)
     recording.append(operation.calls)
     return operation.out
 

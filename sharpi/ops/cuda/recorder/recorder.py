@@ -195,7 +195,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             self._route_predictions.add(made)
             return
         rec.read_floats(x)
-        with rec.apart() as operations:
+        with rec.record_separately() as operations:
             h = self.rms_norm(of_predictions(x), norm, epsilon)
             (logits,) = self.linear(h, [matrix])
             ids, weights = (rec.value(router.num_used, Rows.PREDICTED) for _ in range(2))

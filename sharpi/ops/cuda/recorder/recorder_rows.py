@@ -208,7 +208,7 @@ class RowsOnGpu:
     ) -> None:
         rec = self._recording
         rec.read_floats(x)
-        rec.linger(x.floats)
+        rec.extend_lifetime(x.floats)
 
         def calls(step: StepShape) -> Iterable[Call]:
             spans = [None if out is None else rec.of(out) for out in outs]

@@ -89,7 +89,7 @@ class RoutePredictions:
 
 def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> RoutePrediction:
     """Records a prediction for a layer: the experts without a slot that it has used most."""
-    with recording.apart() as operations:
+    with recording.record_separately() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))
     return RoutePrediction(router.layer, ids, tuple(operations), (ids,), is_of_all=True)
@@ -99,7 +99,7 @@ def from_last_layer(
     recording: Recording, slotted: SlottedLayers, router: Router, route: Routes
 ) -> RoutePrediction:
     """Records the prediction of a layer's experts from the previous layer's route."""
-    with recording.apart() as operations:
+    with recording.record_separately() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
         recording.append(
             lambda step: slotted.predict_from_last_layer(

@@ -36,13 +36,13 @@ class NextStep(Struct, frozen=True):
         """
         if shape != self.shape or len(sequences) != 1:
             return False
-        own, before = sequences[0], self.before
+        sequence, before = sequences[0], self.before
         return (
-            int(own.ids[0]) == token
-            and own.position == before.end
-            and own.state == before.state
-            and np.array_equal(own.outputs, before.outputs)
-            and np.array_equal(own.pages[: len(before.pages)], before.pages)
+            int(sequence.ids[0]) == token
+            and sequence.position == before.end
+            and sequence.state == before.state
+            and np.array_equal(sequence.outputs, before.outputs)
+            and np.array_equal(sequence.pages[: len(before.pages)], before.pages)
         )
 
 

@@ -35,8 +35,8 @@ class PromptInputs:
             row[tokens : tokens + len(ids)] = range(position, position + len(ids))
             row[2 * tokens : 2 * tokens + len(outputs)] = outputs
             if self._inputs.frames is not None:
-                own = row[sum(self._counts) :]
-                self._inputs.frames.write(own, position, position + len(ids), pages)
+                frames = row[sum(self._counts) :]
+                self._inputs.frames.write(frames, position, position + len(ids), pages)
         used = self._host[: len(batches)]
         self._device.upload(self._all.part(0, used.nbytes), used)
 

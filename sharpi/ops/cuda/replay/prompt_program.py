@@ -129,13 +129,13 @@ class PromptProgram:
         num_batches = sum(len(ids) - first > 1 for first in starts)
         batches = []
         for index, first in enumerate(starts):
-            own = ids[first : first + self._batch]
+            batch_ids = ids[first : first + self._batch]
             rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
-            step = self._program.step(len(own), len(rows), position + first)
+            step = self._program.step(len(batch_ids), len(rows), position + first)
             step = step._replace(
                 misses=misses, batch_index=index, num_batches=num_batches, first=first
             )
-            batches.append(_Batch(first, step, (own, position + first, rows)))
+            batches.append(_Batch(first, step, (batch_ids, position + first, rows)))
         return batches
 
     def _passes(self) -> list[_Pass]:

@@ -78,8 +78,8 @@ class StepInputs:
         ]
         self.ids, self.positions, self.output_rows, self.sequences = spans[:4]
         self.starts, self.states, self.states_after, self.page_tables = spans[4:]
-        own = 0 if frames is None else sizes.num_pages * _INT_BYTES
-        self.window_tables = self.page_tables.part(own, self.page_tables.num_bytes - own)
+        offset = 0 if frames is None else sizes.num_pages * _INT_BYTES
+        self.window_tables = self.page_tables.part(offset, self.page_tables.num_bytes - offset)
         self.of_tokens = self._all.part(0, sum(counts[:3]) * _INT_BYTES)
         size = tokens * sizes.hidden_size * _FLOAT_BYTES
         self.incoming = Span(device.allocate(size), 0, size)
@@ -123,8 +123,8 @@ class StepInputs:
         first = row * self.table_stride
         tables[first : first + len(each.pages)] = each.pages
         if self.frames is not None:
-            own = tables[first + self.num_pages : first + self.table_stride]
-            self.frames.write(own, each.position, each.end, each.pages)
+            frames = tables[first + self.num_pages : first + self.table_stride]
+            self.frames.write(frames, each.position, each.end, each.pages)
 
     def write_incoming(self, values: Passed) -> None:
         """Writes the values (tokens, hidden) that another processor computed."""

@@ -76,9 +76,9 @@ class StepOutputs:
             return Reply(chosen, None)
         memory, host = self._replies
         self._reply_index = (self._reply_index + 1) % _REPLIES
-        own = slice(4 * self._reply_index, 4 * self._reply_index + 4)
-        self._device.copy(Span(memory, own.start, _ID_BYTES), self.largest)
-        return Reply(host[own].view(np.int32), self._device.mark())
+        word = slice(4 * self._reply_index, 4 * self._reply_index + 4)
+        self._device.copy(Span(memory, word.start, _ID_BYTES), self.largest)
+        return Reply(host[word].view(np.int32), self._device.mark())
 
     @cached_property
     def _replies(self) -> Host | None:
