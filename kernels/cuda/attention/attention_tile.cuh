@@ -39,10 +39,10 @@ struct TileShared {
   }
 };
 
-struct WarpPlace {
+struct WarpPosition {
   int lane, rows, quarter;  // `rows`: the first of the warp's 16 rows
 
-  static __device__ __forceinline__ WarpPlace here() {
+  static __device__ __forceinline__ WarpPosition here() {
     const int warp = int(threadIdx.x) / kWarp;
     return {int(threadIdx.x) % kWarp, warp / 4 * 16, warp % 4};
   }
@@ -118,7 +118,7 @@ struct TilePage {
   int first, last;
 };
 
-// Rounds the queries of the block's rows to f16 in shared memory; query(row) is the place of one.
+// Rounds the queries of the block's rows to f16 in shared memory; query(row) is the address of one.
 template <class Query>
 __device__ __forceinline__ void load_queries(const TileShared& shared, int key_dim, Query query) {
   const int width = shared.query_stride - 8;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void load_queries(const TileShared& shared, int key_d
 // Computes the scores of the warp's 16 rows with its quarter of a page's positions. `next` has the
 // first keys, and receives the first values.
 template <class K, class V, bool AHEAD>
-__device__ __forceinline__ void score_page(const TileShared& shared, const WarpPlace& at,
+__device__ __forceinline__ void score_page(const TileShared& shared, const WarpPosition& at,
                                            const TilePage& page, Stager<AHEAD>& next, int key_dim,
                                            int stored_dim) {
   float c[2][4] = {};
@@ -201,7 +201,7 @@ __device__ __forceinline__ void weigh_page(const TileShared& shared, const Rows&
 // Adds a page's weighted values: c[chunk] are 16 columns of each 64. `next` has the first values,
 // and receives the first keys of the `following` page.
 template <class K, class V, bool AHEAD, int CHUNKS>
-__device__ __forceinline__ void add_values(const TileShared& shared, const WarpPlace& at,
+__device__ __forceinline__ void add_values(const TileShared& shared, const WarpPosition& at,
                                            const TilePage& page, const TilePage& following,
                                            Stager<AHEAD>& next, int key_dim, int stored_dim,
                                            int value_dim, float (&c)[CHUNKS][2][4]) {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void add_values(const TileShared& shared, const WarpP
 // for the weights' scale in shared.peak.
 template <class K, class V, int CHUNKS, class Rows>
 __device__ __forceinline__ void pass_pages(const TileShared& shared, const Rows& rows,
-                                           const WarpPlace& at, const uint8_t* keys,
+                                           const WarpPosition& at, const uint8_t* keys,
                                            const uint8_t* values, const int* page_table, int begin,
                                            int end, int key_dim, int value_dim, float scale,
                                            float soft_cap, float (&c)[CHUNKS][2][4]) {

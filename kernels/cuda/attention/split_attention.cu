@@ -18,8 +18,8 @@ struct SpanSeen {
 // Leaves the block's `count` heads of a span for the merge; `item` is the first one.
 template <int CHUNKS>
 __device__ __forceinline__ void store_partials(const TileShared& shared, const Partials& partials,
-                                               const WarpPlace& at, int item, int span, int count,
-                                               const float (&c)[CHUNKS][2][4]) {
+                                               const WarpPosition& at, int item, int span,
+                                               int count, const float (&c)[CHUNKS][2][4]) {
   if (int(threadIdx.x) < count)
     partials.state(item + threadIdx.x, span) =
         make_float2(shared.peak[threadIdx.x], shared.total[threadIdx.x]);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
   }
   load_queries(shared, key_dim,
                [&](int row) { return own + size_t(min(row, count - 1)) * key_dim; });
-  const WarpPlace at = WarpPlace::here();
+  const WarpPosition at = WarpPosition::here();
   float c[CHUNKS][2][4] = {};
   pass_pages<K, V>(shared, seen, at, keys, values, page_table, seen.first, seen.last + 1, key_dim,
                    value_dim, scale, soft_cap, c);

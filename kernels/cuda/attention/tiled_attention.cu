@@ -31,7 +31,7 @@ __device__ __forceinline__ float weight_of(const TileShared& shared, const float
 
 template <int CHUNKS>
 __device__ __forceinline__ void store_rows(const TileShared& shared, const TileQueries& rows,
-                                           const WarpPlace& at, const float* sinks, float* out,
+                                           const WarpPosition& at, const float* sinks, float* out,
                                            int num_heads, int first_head, int value_dim,
                                            const float (&c)[CHUNKS][2][4]) {
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
                                             const float* sinks, float* out, int num_heads,
                                             int key_dim, int value_dim, float scale, float soft_cap,
                                             int hadamard) {
-  const WarpPlace at = WarpPlace::here();
+  const WarpPosition at = WarpPosition::here();
   const int head = blockIdx.y * rows.group;
   load_queries(shared, key_dim, [&](int row) {
     const int each = min(rows.first + row, rows.count - 1);

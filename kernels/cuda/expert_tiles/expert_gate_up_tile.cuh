@@ -12,7 +12,7 @@ typedef float TileValues[kTileItems][kValueStride];
 
 __device__ __forceinline__ void put_sums(const WarpSums& sums, const Items& items,
                                          TileValues& values) {
-  const TilePlace at = TilePlace::here();
+  const TilePosition at = TilePosition::here();
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     const int item = at.item(i / 4, i % 4);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_items(const GateUp& halves, const Items& i
     const int item = items.item(i);
     const float gate = item_value(halves.gate, halves.weights, item, row, values[i][lane]);
     const float up = item_value(halves.up, halves.weights, item, row, values[i][kWarp + lane]);
-    store_hidden(hidden, items.place(i), int(blockIdx.x), gated(hidden.kind, gate, up));
+    store_hidden(hidden, items.result_row(i), int(blockIdx.x), gated(hidden.kind, gate, up));
   }
 }
 

@@ -16,7 +16,7 @@ struct F16Rows {
 
 // Multiplies the sums by the scales of their items, powers of two.
 __device__ __forceinline__ void scale_sums(const F16Rows& x, const Items& items, WarpSums& sums) {
-  const TilePlace at = TilePlace::here();
+  const TilePosition at = TilePosition::here();
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const int item = at.item(i / 2, i % 2);
@@ -31,10 +31,10 @@ template <class Type>
 __device__ __forceinline__ void multiply_items(HalfTileMemory& memory,
                                                const uint8_t* const (&rows)[2], const F16Rows& x,
                                                const Items& items, WarpSums& sums) {
-  const int item = HalfTileSource::place();
+  const int item = HalfTileSource::row();
   const size_t first = items.row(item < items.count ? item : 0) * x.row_bytes();
   const HalfTileSource from = {{rows[0], rows[1]}, x.memory + first, x.columns};
-  const bool has_items = TilePlace::here().first_item < items.count;
+  const bool has_items = TilePosition::here().first_item < items.count;
   multiply_half_tile<Type>(memory, from, has_items, sums);
   scale_sums(x, items, sums);
 }

@@ -13,8 +13,8 @@ __device__ __forceinline__ void multiply_items(TileMemory<Type>& memory, const u
                                                int lane_bits, WarpSums& sums) {
   const int item = int(threadIdx.x) / (kTileThreads / kTileItems);
   const TileSource from = {row, x, items.row(item < items.count ? item : 0)};
-  const UnitOrder order = unit_order(UnitPlace<Type>::units(x.columns), lane_bits);
-  const bool has_items = TilePlace::here().first_item < items.count;
+  const UnitOrder order = unit_order(UnitLayout<Type>::units(x.columns), lane_bits);
+  const bool has_items = TilePosition::here().first_item < items.count;
   multiply_tile(memory, from, order, has_items, sums);
 }
 

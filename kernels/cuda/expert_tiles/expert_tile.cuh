@@ -1,7 +1,7 @@
 // Tiles of the items of one expert, up to 32 at a time.
 #pragma once
 #include "experts/expert_items.cuh"
-#include "quant/tile_place.cuh"
+#include "quant/tile_position.cuh"
 
 namespace sharpi {
 
@@ -20,14 +20,14 @@ __device__ __forceinline__ void each_tile(const int* offsets, const int* list, i
 __device__ __forceinline__ void store_products(const ExpertMatrix& matrix, const float* weights,
                                                const Items& items, const WarpSums& sums,
                                                float* out) {
-  const TilePlace at = TilePlace::here();
+  const TilePosition at = TilePosition::here();
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    const int place = at.item(i / 4, i % 4);
+    const int index = at.item(i / 4, i % 4);
     const int row = int(blockIdx.x) * kTileRows + at.row(i % 4);
-    if (place >= items.count || row >= matrix.rows) continue;
-    out[size_t(items.place(place)) * matrix.rows + row] =
-        item_value(matrix, weights, items.item(place), row, sums.sum[i / 4][i % 4]);
+    if (index >= items.count || row >= matrix.rows) continue;
+    out[size_t(items.result_row(index)) * matrix.rows + row] =
+        item_value(matrix, weights, items.item(index), row, sums.sum[i / 4][i % 4]);
   }
 }
 

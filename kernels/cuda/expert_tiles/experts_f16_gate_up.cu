@@ -20,7 +20,7 @@ __device__ __forceinline__ void experts_f16_gate_up(const F16Rows& x, const int*
   __shared__ GateUpMemory memory;
   const int expert = int(blockIdx.y);
   if (!gate.addresses[expert]) return;  // the CPU computes this expert
-  const int row = min(kWarp * int(blockIdx.x) + HalfTileSource::place(), hidden.rows - 1);
+  const int row = min(kWarp * int(blockIdx.x) + HalfTileSource::row(), hidden.rows - 1);
   const uint8_t* own[2] = {(const uint8_t*)gate.addresses[expert] + row * x.row_bytes(),
                            (const uint8_t*)up.addresses[expert] + row * x.row_bytes()};
   each_tile(offsets, list, expert, used, is_packed, [&](const Items& items) {

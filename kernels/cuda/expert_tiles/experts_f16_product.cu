@@ -17,7 +17,7 @@ __device__ __forceinline__ void experts_f16_product(const F16Rows& x, const int*
   const uint8_t* own[2];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const int row = int(blockIdx.x) * kTileRows + i * kRowsAtATime + HalfTileSource::place();
+    const int row = int(blockIdx.x) * kTileRows + i * kRowsAtATime + HalfTileSource::row();
     own[i] = matrix.weights + min(row, rows - 1) * x.row_bytes();
   }
   each_tile(offsets, list, expert, share, is_packed, [&](const Items& items) {

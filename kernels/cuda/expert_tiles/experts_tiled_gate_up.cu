@@ -22,10 +22,10 @@ __device__ __forceinline__ void experts_tiled_gate_up(const Activations& x, cons
   if (!gate.addresses[expert]) return;  // the CPU computes this expert
   const GateUp halves = {matrix_of(gate, expert, hidden.rows), matrix_of(up, expert, hidden.rows),
                          weights};
-  const int place = int(threadIdx.x) % kTileRows;
-  const int first = min(kWarp * int(blockIdx.x) + place % kWarp, hidden.rows - 1);
-  const uint8_t* row = (place < kWarp ? halves.gate : halves.up).weights +
-                       first * UnitPlace<Type>::row_bytes(x.columns);
+  const int tile_row = int(threadIdx.x) % kTileRows;
+  const int first = min(kWarp * int(blockIdx.x) + tile_row % kWarp, hidden.rows - 1);
+  const uint8_t* row = (tile_row < kWarp ? halves.gate : halves.up).weights +
+                       first * UnitLayout<Type>::row_bytes(x.columns);
   each_tile(offsets, list, expert, used, is_packed, [&](const Items& items) {
     WarpSums sums;
     multiply_items(memory.tile, row, x, items, lane_bits, sums);

@@ -16,7 +16,7 @@ __device__ __forceinline__ void experts_tiled_product(const Activations& x, cons
   if (!matrix.weights) return;  // the CPU computes this expert
   const int first = int(blockIdx.x) * kTileRows + int(threadIdx.x) % kTileRows;
   const uint8_t* row =
-      matrix.weights + min(first, rows - 1) * UnitPlace<Type>::row_bytes(x.columns);
+      matrix.weights + min(first, rows - 1) * UnitLayout<Type>::row_bytes(x.columns);
   each_tile(offsets, list, expert, share, is_packed, [&](const Items& items) {
     WarpSums sums;
     multiply_items(memory, row, x, items, lane_bits, sums);

@@ -70,7 +70,7 @@ __device__ __forceinline__ void gate_up(const GateUp& halves, const Activations&
   const int lane = int(threadIdx.x) % kWarp, warps = int(blockDim.x) / kWarp;
   for (int i = int(threadIdx.x) / kWarp; i < items.count; i += warps) {
     const float value = gated(hidden.kind, tile.gate[i][lane], tile.up[i][lane]);
-    store_hidden(hidden, items.place(i), int(blockIdx.x), value);
+    store_hidden(hidden, items.result_row(i), int(blockIdx.x), value);
   }
 }
 

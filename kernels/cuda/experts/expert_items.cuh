@@ -32,8 +32,8 @@ __device__ __forceinline__ int expert_of(const int* ids, int item) { return ids 
 
 // Some items of one expert: list[first], list[first + 1], ..., or, without a list, first, first +
 // 1, ... An item's activations are row item / share; `share` is `used`, or 1 if each item has its
-// own row. Its result goes into row `place`: the item's number or, if items are packed, its place
-// in the list.
+// own row. Its result goes into row `result_row`: the item's number or, if items are packed, its
+// index in the list.
 struct Items {
   const int* list;
   int first;
@@ -43,10 +43,10 @@ struct Items {
 
   __device__ __forceinline__ int item(int i) const { return list ? list[first + i] : first + i; }
   __device__ __forceinline__ int row(int i) const { return item(i) / share; }
-  __device__ __forceinline__ int place(int i) const { return is_packed ? first + i : item(i); }
+  __device__ __forceinline__ int result_row(int i) const { return is_packed ? first + i : item(i); }
 };
 
-// Finds the activation rows of kMany items; places from `count` on repeat the first row.
+// Finds the activation rows of kMany items; those from `count` on repeat the first row.
 template <int kMany>
 __device__ __forceinline__ void rows_of_items(const Items& items, int (&rows)[kMany]) {
 #pragma unroll
@@ -67,12 +67,12 @@ constexpr int kMaxUsed = 32;
 __device__ __forceinline__ void order_experts(const int* ids, int used, int* order) {
   for (int rank = int(threadIdx.x); rank < used; rank += int(blockDim.x)) {
     const int id = ids ? ids[rank] : 0;
-    int place = 0;
+    int position = 0;
     for (int other = 0; other < used; other++) {
       const int other_id = ids ? ids[other] : 0;
-      place += other_id < id || (other_id == id && other < rank);
+      position += other_id < id || (other_id == id && other < rank);
     }
-    order[place] = rank;
+    order[position] = rank;
   }
 }
 

@@ -24,11 +24,11 @@ __device__ __forceinline__ void expert_product(const ExpertMatrix& matrix, const
 #pragma unroll
   for (int i = 0; i < kMany; i++) {
     if (i >= items.count) break;
-    const int item = items.item(i), place = items.place(i);
+    const int item = items.item(i), result_row = items.result_row(i);
 #pragma unroll
     for (int r = 0; r < kRows; r++)
       if (first + r < matrix.rows)
-        out[size_t(place) * matrix.rows + first + r] =
+        out[size_t(result_row) * matrix.rows + first + r] =
             item_value(matrix, weights, item, first + r, sum[i][r]);
   }
 }

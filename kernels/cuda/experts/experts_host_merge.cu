@@ -3,10 +3,11 @@
 #include "common/clock.cuh"
 #include "expert_items.cuh"
 
-// values (tokens * used, rows); host (host items, rows); places (tokens * used,): the item's row of
-// `host`, or -1 where its value is in `values`. waited: increased by the nanoseconds since `since`.
+// values (tokens * used, rows); host (host items, rows); host_rows (tokens * used,): the item's row
+// of `host`, or -1 where its value is in `values`. waited: increased by the nanoseconds since
+// `since`.
 KERNEL __launch_bounds__(256)
-    experts_host_merge(const float* values, const float* host, const int* places, const int* ids,
+    experts_host_merge(const float* values, const float* host, const int* host_rows, const int* ids,
                        const float* weights, const float* residual, float* out, float scale,
                        int used, int rows, const int64_t* since, int64_t* waited) {
   using namespace sharpi;
@@ -18,9 +19,10 @@ KERNEL __launch_bounds__(256)
   if (row >= rows) return;
   float sum = 0.f;
   for (int i = 0; i < used; i++) {
-    const int item = token * used + order[i], place = places[item];
-    const float* from = place < 0 ? values + size_t(item) * rows : host + size_t(place) * rows;
-    sum = __fmaf_rn(weights ? weights[item] : 1.f, from[row], sum);
+    const int item = token * used + order[i], host_row = host_rows[item];
+    const float* source =
+        host_row < 0 ? values + size_t(item) * rows : host + size_t(host_row) * rows;
+    sum = __fmaf_rn(weights ? weights[item] : 1.f, source[row], sum);
   }
   const Merged merged = {residual, scale, out};
   merged.store(size_t(token) * rows + row, sum);

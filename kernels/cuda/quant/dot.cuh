@@ -22,9 +22,9 @@ struct Activations {
 constexpr int kWholeBits = 0x4b400000;
 constexpr float kWholeFloat = 12582912.f;
 
-// The place of a unit of a quantised type within its row.
+// How the units of a quantised type lie in a row.
 template <class Type>
-struct UnitPlace {
+struct UnitLayout {
   static constexpr int kValues = 4 * Type::kGroups * Type::kWords;
   static constexpr int kPerBlock = Type::kBlockValues / kValues;
 
@@ -49,14 +49,14 @@ struct UnitPlace {
 // Quantised weights times activations that are quantised to int8. With kOwnLoop, activations of one
 // plane have their own loop, in which a lane loads kUnits units before it multiplies the first.
 template <class Type, bool kOwnLoop = true, int kUnits = 1>
-struct Int8Dot : UnitPlace<Type> {
+struct Int8Dot : UnitLayout<Type> {
   using Unit = typename Type::Unit;
-  using Place = UnitPlace<Type>;
+  using Layout = UnitLayout<Type>;
   static constexpr int kBlocks = 3, kManyBlocks = 2;
-  static constexpr int kPairBlocks = Place::kValues == 64 ? 2 : 1;
+  static constexpr int kPairBlocks = Layout::kValues == 64 ? 2 : 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
-    Place::load(row, unit, out);
+    Layout::load(row, unit, out);
   }
 
   template <int kRows>
@@ -67,7 +67,7 @@ struct Int8Dot : UnitPlace<Type> {
       const ActivationPlane plane = activation_plane(x.memory, token, x.columns, x.planes, p);
 #pragma unroll
       for (int g = 0; g < Type::kGroups; g++)
-        add_group(weights, g, Place::column(unit, g), plane, sum);
+        add_group(weights, g, Layout::column(unit, g), plane, sum);
     }
   }
 
@@ -82,7 +82,7 @@ struct Int8Dot : UnitPlace<Type> {
     const ActivationPlane plane = activation_plane(x.memory, token, x.columns, 1, 0);
 #pragma unroll
     for (int g = 0; g < Type::kGroups; g++)
-      add_group(weights, g, Place::column(unit, g), plane, sum);
+      add_group(weights, g, Layout::column(unit, g), plane, sum);
   }
 
   template <int kRows>
@@ -149,13 +149,13 @@ __device__ __forceinline__ float4 four_weights(const typename Type::Unit& unit, 
 
 // Quantised weights times float activations.
 template <class Type>
-struct ExactDot : UnitPlace<Type> {
+struct ExactDot : UnitLayout<Type> {
   using Unit = typename Type::Unit;
-  using Place = UnitPlace<Type>;
+  using Layout = UnitLayout<Type>;
   static constexpr int kBlocks = 2, kManyBlocks = 1, kPairBlocks = 1;
 
   static __device__ __forceinline__ void load(const uint8_t* row, int unit, int, Unit& out) {
-    Place::load(row, unit, out);
+    Layout::load(row, unit, out);
   }
 
   static constexpr bool kHasPlanes = false;
@@ -166,7 +166,7 @@ struct ExactDot : UnitPlace<Type> {
     for (int g = 0; g < Type::kGroups; g++) {
 #pragma unroll
       for (int w = 0; w < Type::kWords; w++) {
-        const float4 four = four_floats(x, token, Place::column(unit, g) + 4 * w);
+        const float4 four = four_floats(x, token, Layout::column(unit, g) + 4 * w);
 #pragma unroll
         for (int r = 0; r < kRows; r++)
           sum[r] = add_four(four_weights<Type>(weights[r], g, w), four, sum[r]);

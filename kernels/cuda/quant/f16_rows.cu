@@ -45,15 +45,15 @@ KERNEL __launch_bounds__(256) to_f16(const float* x, __half* out, float* scales,
 }
 
 // Does the same for the items of `experts` adjacent experts only, whose rows are their numbers, or
-// without a list their places. offsets (experts + 1,) and list: see group_routes. Grid (as many
+// without a list their indices. offsets (experts + 1,) and list: see group_routes. Grid (as many
 // items as there may be).
 KERNEL __launch_bounds__(256) items_to_f16(const float* x, const int* offsets, const int* list,
                                            __half* out, float* scales, int experts, int width) {
   using namespace sharpi;
   __shared__ int peaks[kWarp];
-  const int place = offsets[0] + int(blockIdx.x);
-  if (place >= offsets[experts]) return;
-  const size_t row = list ? list[place] : place;
+  const int index = offsets[0] + int(blockIdx.x);
+  if (index >= offsets[experts]) return;
+  const size_t row = list ? list[index] : index;
   row_to_f16(x + row * width, out + row * width, scales + row, width, peaks);
 }
 

@@ -2,7 +2,7 @@
 //
 // A block has 64 columns of its rows in shared memory, and those of the next step in registers on
 // their way there. Each sum is made in float32 over 16 columns after the other, from the first on.
-// So its bits depend neither on its place in the tile nor on the other items.
+// So its bits depend neither on its position in the tile nor on the other items.
 //
 // Rows have a multiple of 8 columns, so that they begin at multiples of 16 bytes; columns behind
 // the last are zeros.
@@ -10,7 +10,7 @@
 #include "common/halves.cuh"
 #include "common/tensor_cores.cuh"
 #include "float_types.cuh"
-#include "tile_place.cuh"
+#include "tile_position.cuh"
 
 namespace sharpi {
 
@@ -39,7 +39,7 @@ struct HalfTileSource {
   const uint8_t* x;
   int columns;
 
-  static __device__ __forceinline__ int place() { return int(threadIdx.x) / kPieces; }
+  static __device__ __forceinline__ int row() { return int(threadIdx.x) / kPieces; }
 };
 
 __device__ __forceinline__ uint4 as_halves(F16, uint4 piece) { return piece; }
@@ -65,16 +65,16 @@ struct HalfTilePieces {
     x = __ldg((const uint4*)(from.x + 2 * column));
   }
   __device__ __forceinline__ void put(HalfTileStep& step) const {
-    const int place = HalfTileSource::place(), at = int(threadIdx.x) % kPieces * 16;
+    const int row = HalfTileSource::row(), at = int(threadIdx.x) % kPieces * 16;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      *(uint4*)(step.weights[place + i * kRowsAtATime] + at) = as_halves(Type(), weights[i]);
-    *(uint4*)(step.x[place] + at) = x;
+      *(uint4*)(step.weights[row + i * kRowsAtATime] + at) = as_halves(Type(), weights[i]);
+    *(uint4*)(step.x[row] + at) = x;
   }
 };
 
 // Adds the products over a step's columns to the warp's sums.
-__device__ __forceinline__ void multiply_step(const HalfTileStep& step, const TilePlace& at,
+__device__ __forceinline__ void multiply_step(const HalfTileStep& step, const TilePosition& at,
                                               WarpSums& sums) {
   const int lane = int(threadIdx.x) % kWarp;
   const uint8_t* row = step.weights[at.first_row + lane % 16] + lane / 16 * 16;
@@ -95,7 +95,7 @@ template <class Type>
 __device__ __forceinline__ void multiply_half_tile(HalfTileMemory& memory,
                                                    const HalfTileSource& from, bool has_items,
                                                    WarpSums& sums) {
-  const TilePlace at = TilePlace::here();
+  const TilePosition at = TilePosition::here();
   HalfTilePieces<Type> next;
   next.load(from, 0);
   next.put(memory.steps[0]);

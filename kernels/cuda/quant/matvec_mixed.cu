@@ -34,13 +34,13 @@ __device__ __forceinline__ TypeLayout layout_of(const MixedParts& all, int type)
 }
 
 // The part that a block belongs to, and its number within the part.
-struct MixedPlace {
+struct MixedPart {
   Part part;
   int block, type;
 };
 
-__device__ __forceinline__ MixedPlace place_of(const MixedParts& all) {
-  MixedPlace at = {all.parts[0], int(blockIdx.x), all.types & 3};
+__device__ __forceinline__ MixedPart part_of_block(const MixedParts& all) {
+  MixedPart at = {all.parts[0], int(blockIdx.x), all.types & 3};
 #pragma unroll
   for (int i = 1; i < 3; i++) {
     const int bits = layout_of(all, at.type).tile_bits;
@@ -53,14 +53,14 @@ __device__ __forceinline__ MixedPlace place_of(const MixedParts& all) {
 
 template <class Dot>
 __device__ __forceinline__ void multiply(const Activations& x, const MixedParts& all,
-                                         const MixedPlace& at) {
+                                         const MixedPart& at) {
   const int lane_bits = layout_of(all, at.type).lane_bits;
   multiply_part<Dot, 1>(x, at.part, at.block, {nullptr, 1.f}, 1, lane_bits);
 }
 
 template <class First, class Second, class... Third>
 __device__ __forceinline__ void matvec_mixed(const Activations& x, const MixedParts& all) {
-  const MixedPlace at = place_of(all);
+  const MixedPart at = part_of_block(all);
   if (at.type == 0) multiply<First>(x, all, at);
   else if (at.type == 1) multiply<Second>(x, all, at);
   else (multiply<Third>(x, all, at), ...);

@@ -18,10 +18,10 @@ __device__ __forceinline__ void matvec_tiled(const Activations& x, const Part& a
   const int begin = int(blockIdx.y) * kTileItems, count = min(kTileItems, tokens - begin);
   const int item = int(threadIdx.x) / (kTileThreads / kTileItems);
   const uint8_t* row =
-      part.weights + size_t(min(own, part.rows - 1)) * UnitPlace<Type>::row_bytes(x.columns);
+      part.weights + size_t(min(own, part.rows - 1)) * UnitLayout<Type>::row_bytes(x.columns);
   const TileSource from = {row, x, begin + min(item, count - 1)};
-  const UnitOrder order = unit_order(UnitPlace<Type>::units(x.columns), lane_bits);
-  const TilePlace at = TilePlace::here();
+  const UnitOrder order = unit_order(UnitLayout<Type>::units(x.columns), lane_bits);
+  const TilePosition at = TilePosition::here();
   WarpSums sums;
   multiply_tile(memory, from, order, at.first_item < count, sums);
 #pragma unroll

@@ -10,7 +10,7 @@
 #pragma once
 #include "common/tensor_cores.cuh"
 #include "dot.cuh"
-#include "tile_place.cuh"
+#include "tile_position.cuh"
 
 namespace sharpi {
 
@@ -18,11 +18,11 @@ constexpr int kTileColumns = 128;               // of a step
 constexpr int kTileStride = kTileColumns + 16;  // so that eight rows lie in different banks
 constexpr int kMaxLaneBits = 5;
 
-// One step in shared memory. A slot is the place of a unit; the groups of a step are those of its
+// One step in shared memory. A slot holds a unit; the groups of a step are those of its
 // units.
 template <class Type>
 struct TileStep {
-  static constexpr int kValues = UnitPlace<Type>::kValues, kSlots = kTileColumns / kValues;
+  static constexpr int kValues = UnitLayout<Type>::kValues, kSlots = kTileColumns / kValues;
   static constexpr int kGroups = kSlots * Type::kGroups;
   static constexpr bool kNeedsTotal = Int8Dot<Type>::kNeedsTotal;
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ UnitOrder unit_order(int units, int lane_bits) {
   return {units, lane_bits, (units + (1 << lane_bits) - 1) >> lane_bits};
 }
 
-// A place in that order; `index` counts the lanes.
+// A position in that order; `index` counts the lanes.
 struct UnitTurn {
   int index, turn;
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ void fill_weights(const TileSource& from, const UnitO
   at.advance(order, slot);
   if (!at.has_unit(order)) return;
   typename Type::Unit unit;
-  UnitPlace<Type>::load(from.row, at.unit(order), unit);
+  UnitLayout<Type>::load(from.row, at.unit(order), unit);
   int4* to = (int4*)(step.weights[row] + slot * TileStep<Type>::kValues);
 #pragma unroll
   for (int g = 0; g < Type::kGroups; g++) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void fill_activations(const TileSource& from, const U
   const int group = piece / kPiecesOfGroup, part = piece % kPiecesOfGroup;
   at.advance(order, group / Type::kGroups);
   if (!at.has_unit(order)) return;
-  const int column = UnitPlace<Type>::column(at.unit(order), group % Type::kGroups);
+  const int column = UnitLayout<Type>::column(at.unit(order), group % Type::kGroups);
   const ActivationPlane plane = activation_plane(from.x.memory, from.x_row, from.x.columns, 1, 0);
   *(int4*)(step.x[item] + 16 * piece) = __ldg((const int4*)(plane.q + column) + part);
   if (part != 0) return;
@@ -167,7 +167,7 @@ __device__ __forceinline__ ItemPair items_of_group(const TileStep<Type>& step, i
 
 // Adds a group's products with 8 items to their sums, as Int8Dot::add_group does.
 template <class Type, class Multiply>
-__device__ __forceinline__ void add_products(const TileStep<Type>& step, const TilePlace& at,
+__device__ __forceinline__ void add_products(const TileStep<Type>& step, const TilePosition& at,
                                              int group, int f, Multiply multiply, float (&sum)[4]) {
   const ItemPair items = items_of_group(step, group, at.item(f, 0));
   int dot[4];
@@ -186,7 +186,7 @@ __device__ __forceinline__ void add_products(const TileStep<Type>& step, const T
 
 // Adds the products over 32 adjacent columns of a slot: one group, or two of 16 columns.
 template <class Type>
-__device__ __forceinline__ void add_32_columns(const TileStep<Type>& step, const TilePlace& at,
+__device__ __forceinline__ void add_32_columns(const TileStep<Type>& step, const TilePosition& at,
                                                int first_column, WarpSums& sums) {
   const int lane = int(threadIdx.x) % kWarp;
   uint32_t a[4], b[4];
@@ -211,7 +211,7 @@ __device__ __forceinline__ void add_32_columns(const TileStep<Type>& step, const
 // Multiplies the units of a step, and moves `turn` past them. The sums of all lanes are in `sums`
 // at the end.
 template <class Type>
-__device__ __forceinline__ void multiply_step(const TileStep<Type>& step, const TilePlace& at,
+__device__ __forceinline__ void multiply_step(const TileStep<Type>& step, const TilePosition& at,
                                               const UnitOrder& order, UnitTurn& turn,
                                               WaitingSums& waiting, WarpSums& sums) {
 #pragma unroll 1
@@ -233,7 +233,7 @@ __device__ __forceinline__ void multiply_tile(TileMemory<Type>& memory, const Ti
                                               const UnitOrder& order, bool has_items,
                                               WarpSums& sums) {
   constexpr int kSlots = TileStep<Type>::kSlots;
-  const TilePlace at = TilePlace::here();
+  const TilePosition at = TilePosition::here();
   UnitTurn filled = {0, 0}, turn = {0, 0};
   WaitingSums waiting;
   waiting.last = &memory.waiting[0][threadIdx.x];

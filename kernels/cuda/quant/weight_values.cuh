@@ -15,7 +15,7 @@ struct QuantisedValues : ExactDot<Type> {
     for (int g = 0; g < Type::kGroups; g++)
 #pragma unroll
       for (int w = 0; w < Type::kWords; w += 2)
-        sink.take(UnitPlace<Type>::column(unit, g) + 4 * w, four_weights<Type>(weights, g, w),
+        sink.take(UnitLayout<Type>::column(unit, g) + 4 * w, four_weights<Type>(weights, g, w),
                   four_weights<Type>(weights, g, w + 1));
   }
 };

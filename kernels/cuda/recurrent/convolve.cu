@@ -32,25 +32,25 @@ KERNEL __launch_bounds__(256)
              const int* index, const int* positions, const int* starts, const int* after,
              int64_t stride, int64_t offset, int tokens, int channels, int kernel, int silu) {
   using namespace sharpi;
-  const StateSlice place{states, index, positions, starts, after, stride, offset, tokens};
+  const StateSlice slice{states, index, positions, starts, after, stride, offset, tokens};
   const int channel = blockIdx.x * blockDim.x + threadIdx.x, past = kernel - 1;
   if (channel >= channels) return;
-  float* state = place.at() + channel;
-  const int first = place.first(), count = place.end() - first;
+  float* state = slice.at() + channel;
+  const int first = slice.first(), count = slice.end() - first;
   x += size_t(first) * channels + channel;
   out += size_t(first) * channels + channel;
-  const Inputs inputs{x, state, channels, past, place.is_new()};
+  const Inputs inputs{x, state, channels, past, slice.is_new()};
   const int begin = blockIdx.y * kTokensEach, end = min(begin + kTokensEach, count);
   for (int t = begin; t < end; t++) {
     float sum = bias ? bias[channel] : 0.f;
     for (int j = 0; j < kernel; j++)
       sum = __fmaf_rn(weight[size_t(j) * channels + channel], inputs.at(t - past + j), sum);
     out[size_t(t) * channels] = silu ? swish(sum, 1.f) : sum;
-    if (place.branches()) {
-      float* next = place.after_token(first + t) + channel;
+    if (slice.branches()) {
+      float* next = slice.after_token(first + t) + channel;
       for (int j = 0; j < past; j++) next[size_t(j) * channels] = inputs.at(t + 1 - past + j);
     }
   }
-  if (begin > 0 || place.branches()) return;
+  if (begin > 0 || slice.branches()) return;
   for (int j = 0; j < past; j++) state[size_t(j) * channels] = inputs.at(count - past + j);
 }

@@ -44,15 +44,15 @@ struct DeltaNetSizes {
 template <int kHeld>
 __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, const float* alpha,
                                           float a, float dt_bias, float* out,
-                                          const StateSlice& place, const DeltaNetSizes& s) {
+                                          const StateSlice& slice, const DeltaNetSizes& s) {
   __shared__ UnitRows rows;
   __shared__ WarpSums recalled, given;
   const int head = blockIdx.y, keys = s.key_dim, column = StateTile<kHeld>::column();
   const size_t of_head = size_t(head) * keys * s.stride;
-  const bool is_there = column < s.value_dim, branches = place.branches();
+  const bool is_there = column < s.value_dim, branches = slice.branches();
   const float scale = 1.f / sqrtf(float(keys));
   StateTile<kHeld> tile;
-  tile.load(place.at() + of_head, keys, s.stride, is_there && !place.is_new());
+  tile.load(slice.at() + of_head, keys, s.stride, is_there && !slice.is_new());
   for (int t = s.first; t < s.end; t++) {
     const float* row = qkv + size_t(t) * s.width();
     const float* query = row + s.key_head(head) * keys;
@@ -69,9 +69,9 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
     given.put(tile.read(rows.query));
     __syncthreads();
     if (threadIdx.x < kWarp && is_there) out[gate * s.value_dim + column] = given.whole();
-    if (branches) tile.store(place.after_token(t) + of_head, keys, s.stride, is_there);
+    if (branches) tile.store(slice.after_token(t) + of_head, keys, s.stride, is_there);
   }
-  if (!branches) tile.store(place.at() + of_head, keys, s.stride, is_there);
+  if (!branches) tile.store(slice.at() + of_head, keys, s.stride, is_there);
 }
 
 }  // namespace sharpi
@@ -87,10 +87,10 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
            int64_t offset, int tokens, int key_heads, int value_heads, int key_dim, int value_dim, \
            int stride, int tiled, float epsilon) {                                                 \
     using namespace sharpi;                                                                        \
-    const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens}; \
+    const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens}; \
     const int head = blockIdx.y;                                                                   \
-    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out, place,                          \
-                    {place.first(), place.end(), key_heads, value_heads, key_dim, value_dim,       \
+    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out, slice,                          \
+                    {slice.first(), slice.end(), key_heads, value_heads, key_dim, value_dim,       \
                      stride, tiled, epsilon});                                                     \
   }
 

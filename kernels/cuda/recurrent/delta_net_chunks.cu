@@ -52,11 +52,11 @@ KERNEL __launch_bounds__(256, 1)
                      int value_heads, int key_dim, int value_dim, int stride, int tiled) {
   using namespace sharpi;
   DYN_SHARED(float, memory);
-  const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens};
+  const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens};
   const DeltaNetChunks all{qkv, tokens, key_heads, value_heads, key_dim, value_dim, tiled};
   const int head = blockIdx.y, column = blockIdx.x * kWarp + threadIdx.x % kWarp;
   pass_chunks<true>(all.of(head), chunk_rows(prepared, head, tokens),
-                    place.at() + size_t(head) * key_dim * stride, stride, place.is_new(), memory,
+                    slice.at() + size_t(head) * key_dim * stride, stride, slice.is_new(), memory,
                     [&](int token, float result, float) {
                       out[(size_t(token) * value_heads + head) * value_dim + column] = result;
                     });

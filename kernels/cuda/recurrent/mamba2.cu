@@ -27,15 +27,15 @@ struct WriteAndRead {
 
 template <int kHeld>
 __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float a, float skip,
-                                       float dt_bias, float* out, const StateSlice& place,
+                                       float dt_bias, float* out, const StateSlice& slice,
                                        const Mamba2Sizes& s) {
   __shared__ WriteAndRead rows;
   __shared__ WarpSums given;
   const int head = blockIdx.y, column = StateTile<kHeld>::column();
-  const bool is_there = column < s.head_dim, branches = place.branches();
+  const bool is_there = column < s.head_dim, branches = slice.branches();
   const size_t of_head = size_t(head) * s.keys * s.stride;
   StateTile<kHeld> tile;
-  tile.load(place.at() + of_head, s.keys, s.stride, is_there && !place.is_new());
+  tile.load(slice.at() + of_head, s.keys, s.stride, is_there && !slice.is_new());
   for (int t = s.first; t < s.end; t++) {
     const float* row = xbc + size_t(t) * (s.inner() + 2 * s.groups * s.keys);
     const float* b = row + s.inner() + s.written(head);
@@ -49,9 +49,9 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
     __syncthreads();
     if (threadIdx.x < kWarp && is_there)
       out[gate * s.head_dim + column] = __fmaf_rn(skip, x, given.whole());
-    if (branches) tile.store(place.after_token(t) + of_head, s.keys, s.stride, is_there);
+    if (branches) tile.store(slice.after_token(t) + of_head, s.keys, s.stride, is_there);
   }
-  if (!branches) tile.store(place.at() + of_head, s.keys, s.stride, is_there);
+  if (!branches) tile.store(slice.at() + of_head, s.keys, s.stride, is_there);
 }
 
 }  // namespace sharpi
@@ -65,10 +65,10 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
       const int* after, int64_t state_stride, int64_t offset, int tokens, int heads, int groups,   \
       int head_dim, int keys, int stride) {                                                        \
     using namespace sharpi;                                                                        \
-    const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens}; \
+    const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens}; \
     const int head = blockIdx.y;                                                                   \
-    mamba2<HELD>(xbc, dt, a[head], skip[head], dt_bias[head], out, place,                          \
-                 {place.first(), place.end(), heads, groups, head_dim, keys, stride});             \
+    mamba2<HELD>(xbc, dt, a[head], skip[head], dt_bias[head], out, slice,                          \
+                 {slice.first(), slice.end(), heads, groups, head_dim, keys, stride});             \
   }
 
 MAMBA2(mamba2_16, 16, 2)

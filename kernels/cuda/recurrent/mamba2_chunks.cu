@@ -49,12 +49,12 @@ KERNEL __launch_bounds__(256, 1)
                   int head_dim, int keys, int stride) {
   using namespace sharpi;
   DYN_SHARED(float, memory);
-  const StateSlice place{states, index, positions, starts, after, state_stride, offset, tokens};
+  const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens};
   const Mamba2Chunks all{xbc, tokens, heads, groups, head_dim, keys};
   const int head = blockIdx.y, column = blockIdx.x * kWarp + threadIdx.x % kWarp;
   pass_chunks<false>(
-      all.of(head), chunk_rows(prepared, head, tokens), place.at() + size_t(head) * keys * stride,
-      stride, place.is_new(), memory, [&](int token, float result, float x) {
+      all.of(head), chunk_rows(prepared, head, tokens), slice.at() + size_t(head) * keys * stride,
+      stride, slice.is_new(), memory, [&](int token, float result, float x) {
         out[(size_t(token) * heads + head) * head_dim + column] = __fmaf_rn(skip[head], x, result);
       });
 }

@@ -11,8 +11,8 @@ struct RunPart {
   int begin, width;
 
   __device__ __forceinline__ void take(int run, int at, float x) const {
-    const unsigned place = unsigned(at - begin);
-    if (out && place < unsigned(width)) out[size_t(run) * width + place] = x;
+    const unsigned column = unsigned(at - begin);
+    if (out && column < unsigned(width)) out[size_t(run) * width + column] = x;
   }
 };
 

@@ -15,11 +15,12 @@ struct Piece {
 
   __device__ __forceinline__ int chunks() const { return int((bytes + kChunk - 1) / kChunk); }
 
-  __device__ __forceinline__ uint8_t* at(const Places& places, int place) const {
-    if (place < places.experts) return (uint8_t*)host_addresses[place];
-    if (place < places.early_slot(0)) return slots + (place - places.slot(0)) * stride;
-    if (place < places.staging_slot(0)) return early + (place - places.early_slot(0)) * stride;
-    return staging + (place - places.staging_slot(0)) * stride;
+  __device__ __forceinline__ uint8_t* at(const Locations& locations, int location) const {
+    if (location < locations.experts) return (uint8_t*)host_addresses[location];
+    if (location < locations.early_slot(0)) return slots + (location - locations.slot(0)) * stride;
+    if (location < locations.staging_slot(0))
+      return early + (location - locations.early_slot(0)) * stride;
+    return staging + (location - locations.staging_slot(0)) * stride;
   }
 };
 
@@ -66,11 +67,12 @@ __device__ __forceinline__ void copy_bytes(const uint8_t* from, uint8_t* to, int
   else copy_aligned<uint8_t>(from, to, bytes, threads);
 }
 
-__device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& places, int target,
-                                           int source, int chunk, int threads) {
+__device__ __forceinline__ void copy_chunk(const Piece& piece, const Locations& locations,
+                                           int target, int source, int chunk, int threads) {
   const int64_t first = int64_t(chunk) * kChunk;
   const int bytes = int(min(int64_t(kChunk), piece.bytes - first));
-  copy_bytes(piece.at(places, source) + first, piece.at(places, target) + first, bytes, threads);
+  copy_bytes(piece.at(locations, source) + first, piece.at(locations, target) + first, bytes,
+             threads);
 }
 
 // The copies of a list, which is laid out as in slot_state.cuh. Up to three pieces; absent ones
@@ -78,7 +80,7 @@ __device__ __forceinline__ void copy_chunk(const Piece& piece, const Places& pla
 struct Gather {
   const int* loads;
   Piece a, b, c;
-  Places places;
+  Locations locations;
   int threads;  // of a block
 
   __device__ __forceinline__ int count() const { return loads[0]; }
@@ -92,9 +94,9 @@ struct Gather {
     for (int64_t i = block; i < num_chunks; i += blocks) {
       const int4 each = load(i / in_all);
       const int chunk = int(i % in_all);
-      if (chunk < in_a) copy_chunk(a, places, each.y, each.z, chunk, threads);
-      else if (chunk < in_a + in_b) copy_chunk(b, places, each.y, each.z, chunk - in_a, threads);
-      else copy_chunk(c, places, each.y, each.z, chunk - in_a - in_b, threads);
+      if (chunk < in_a) copy_chunk(a, locations, each.y, each.z, chunk, threads);
+      else if (chunk < in_a + in_b) copy_chunk(b, locations, each.y, each.z, chunk - in_a, threads);
+      else copy_chunk(c, locations, each.y, each.z, chunk - in_a - in_b, threads);
     }
   }
 };

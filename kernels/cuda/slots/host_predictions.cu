@@ -8,8 +8,8 @@ KERNEL __launch_bounds__(32) host_predictions(const int* ids, const uint64_t* ad
                                               int* predicted, int tokens, int used, int layer) {
   using namespace sharpi;
   const int lane = threadIdx.x, id = predicted_of(ids, tokens, used);
-  const bool is_away = id >= 0 && addresses[id] == 0;
-  const unsigned away = __ballot_sync(kFullWarp, is_away);
-  if (is_away) predicted[2 + __popc(away & ((1u << lane) - 1))] = id;
-  if (lane == 0) predicted[0] = __popc(away), predicted[1] = layer;
+  const bool is_missed = id >= 0 && addresses[id] == 0;
+  const unsigned missed = __ballot_sync(kFullWarp, is_missed);
+  if (is_missed) predicted[2 + __popc(missed & ((1u << lane) - 1))] = id;
+  if (lane == 0) predicted[0] = __popc(missed), predicted[1] = layer;
 }

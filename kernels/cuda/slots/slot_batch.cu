@@ -68,12 +68,12 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
     if (keys[e] == kNone) continue;
-    int place = 0;
+    int position = 0;
     for (int other = 0; other < experts; other++) {
       const bool is_better = keys[other] > keys[e] || (keys[other] == keys[e] && other < e);
-      place += keys[other] != kNone && is_better;
+      position += keys[other] != kNone && is_better;
     }
-    if (place < free_slots) chosen[place] = e;
+    if (position < free_slots) chosen[position] = e;
   }
   __syncthreads();
 }
@@ -86,8 +86,8 @@ __device__ __forceinline__ void choose(const Policy& p, const int* times, int* k
 // One block.
 KERNEL __launch_bounds__(256)
     slot_batch(int* state, const int* ids, int* loads, int* remembered, uint64_t* first,
-               const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,
-               uint64_t* third, const uint64_t* where_third, int experts, int tokens, int used,
+               const uint64_t* first_addresses, uint64_t* second, const uint64_t* second_addresses,
+               uint64_t* third, const uint64_t* third_addresses, int experts, int tokens, int used,
                int num_slots, int num_early, int num_staging, int kind, int is_first,
                int miss_count) {
   using namespace sharpi;
@@ -97,10 +97,10 @@ KERNEL __launch_bounds__(256)
   __syncthreads();
   Policy policy = {Slots(words, experts),
                    {experts, num_slots, num_early, num_staging},
-                   {first, second, third, where_first, where_second, where_third},
+                   {first, second, third, first_addresses, second_addresses, third_addresses},
                    {loads},
                    kind};
-  if (threadIdx.x < kWarp) send_home(policy.s, policy.tables);
+  if (threadIdx.x < kWarp) restore_host_copies(policy.s, policy.tables);
   count_uses(ids, tokens * used, times, experts);
   look_up_batch(policy.s, times, is_first, Count(miss_count));
   policy.fills = true;

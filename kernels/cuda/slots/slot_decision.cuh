@@ -32,19 +32,19 @@ __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool wa
     if (is_left && head.early[i] == id) early = i;
   const unsigned left = __ballot_sync(kFullWarp, is_left && early < 0);
   const int nth = __popc(left & ((1u << lane) - 1)), num_left = __popc(left);
-  const bool misses = is_left && early < 0, is_staged = misses && nth < p.places.staging;
-  const int staged = miss == kLoad ? min(num_left, p.places.staging) : 0;
+  const bool misses = is_left && early < 0, is_staged = misses && nth < p.locations.staging;
+  const int staged = miss == kLoad ? min(num_left, p.locations.staging) : 0;
   int outcome = was_hit ? kHit : kLoaded;
-  if (early >= 0) p.tables.put(id, p.places.early_slot(early)), outcome = kWasEarly;
+  if (early >= 0) p.tables.put(id, p.locations.early_slot(early)), outcome = kWasEarly;
   if (misses) outcome = kStreamedIn, p.tables.put(id, id);
   if (is_staged && miss == kLoad) {
-    p.loads.set(p.num_loads + nth, id, p.places.staging_slot(nth), id);
-    p.tables.put(id, p.places.staging_slot(nth));
+    p.loads.set(p.num_loads + nth, id, p.locations.staging_slot(nth), id);
+    p.tables.put(id, p.locations.staging_slot(nth));
     outcome = kStagedIn;
   }
   if (misses && miss == kCompute) p.tables.hide(id), outcome = kLeft;
-  const bool is_away = is_left && outcome != kStreamedIn;
-  if (is_away) atomicOr(&head.away[id / kWarp], 1u << id % kWarp);
+  const bool is_redirected = is_left && outcome != kStreamedIn;
+  if (is_redirected) atomicOr(&head.redirected[id / kWarp], 1u << id % kWarp);
   const int computed = miss == kCompute ? num_left : 0;
   p.num_loads += staged, p.num_over_bus += num_left - computed;
   if (lane == 0) {
@@ -54,29 +54,29 @@ __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool wa
   return outcome;
 }
 
-// `before`: the experts of the step's tokens before this one, (place.num_before, used).
-__device__ __forceinline__ void decide(Policy& p, const int* ids, const int* before, Place place,
-                                       int* outcomes, int* overflow, int used, int miss, int phase,
-                                       const float* fresh) {
+// `before`: the experts of the step's tokens before this one, (token.num_before, used).
+__device__ __forceinline__ void decide(Policy& p, const int* ids, const int* before,
+                                       TokenOfStep token, int* outcomes, int* overflow, int used,
+                                       int miss, int phase, const float* fresh) {
   const int lane = threadIdx.x, id = lane < used ? ids[lane] : 0;
   if (lane == 0) p.s.head->phase = phase;
-  if (place.is_first()) send_home(p.s, p.tables);
-  const unsigned early = count_predictions(p.s, ids, used, place.is_first());
+  if (token.is_first()) restore_host_copies(p.s, p.tables);
+  const unsigned early = count_predictions(p.s, ids, used, token.is_first());
   const unsigned missed = look_up(p.s, id, used);
   p.busy = p.s.head->clock;
   if (decays(p.kind)) touch_decayed(p.s, p.kind, id, used, missed);
   for (int r = 0; r < used; r++)
-    if (missed >> r & 1) p.place(__shfl_sync(kFullWarp, id, r));
+    if (missed >> r & 1) p.load_if_allowed(__shfl_sync(kFullWarp, id, r));
   p.scores = fresh;
   if (p.kind == kLearnedKeep) swap_better(p, ids, used);
   const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
   if (lane < used) outcomes[lane] = outcome;
-  count_outcomes(p.s, outcome, is_among(before, place.num_before * used, id), early, used);
+  count_outcomes(p.s, outcome, is_among(before, token.num_before * used, id), early, used);
   __syncwarp();
   if (lane == 0) {
-    if (place.is_last()) end_predictions(*p.s.head);
+    if (token.is_last()) end_predictions(*p.s.head);
     p.loads.words[0] = p.num_loads;
-    p.loads.words[1] = p.num_over_bus + (place.is_first() ? 0 : p.loads.words[1]);
+    p.loads.words[1] = p.num_over_bus + (token.is_first() ? 0 : p.loads.words[1]);
     p.s.head->since = nanoseconds();
   }
 }
@@ -103,13 +103,14 @@ struct DecisionMemory {
   int route[kMaxListed];
 };
 
-// Decides about a token of which `ids` (place.num_before + 1, used) has the experts in its last
+// Decides about a token of which `ids` (token.num_before + 1, used) has the experts in its last
 // row: distinct, best first, up to 32. Called by all threads of a block of whole warps that has
 // copied the state to `memory`.
 __device__ __forceinline__ void decide_token(const SlotDecision& what, DecisionMemory& memory,
-                                             const int* ids, int experts, int used, Place place) {
+                                             const int* ids, int experts, int used,
+                                             TokenOfStep token) {
   const int t = threadIdx.x;
-  if (t < used) memory.route[t] = ids[place.num_before * used + t];
+  if (t < used) memory.route[t] = ids[token.num_before * used + t];
   __syncthreads();
   if (what.learned)
     score_experts(LearnedMap(what.learned, experts), memory.route, used, what.routes, what.layer,
@@ -122,7 +123,7 @@ __device__ __forceinline__ void decide_token(const SlotDecision& what, DecisionM
                      what.kind,
                      what.has_admission,
                      memory.before};
-    decide(policy, memory.route, ids, place, what.outcomes, what.overflow, used, what.miss,
+    decide(policy, memory.route, ids, token, what.outcomes, what.overflow, used, what.miss,
            what.phase, memory.fresh);
   }
   __syncthreads();
@@ -132,28 +133,28 @@ __device__ __forceinline__ void decide_token(const SlotDecision& what, DecisionM
 }  // namespace sharpi
 
 // The parameters of a decision within a kernel's list, and the decision made of them.
-#define SLOT_DECISION                                                                              \
-  int *state, int *loads, int *outcomes, int *overflow, uint64_t *first,                           \
-      const uint64_t *where_first, uint64_t *second, const uint64_t *where_second,                 \
-      uint64_t *third, const uint64_t *where_third, float *learned, int *routes, int num_slots,    \
-      int num_early, int num_staging, int kind, int has_admission, int miss, int phase, int layer, \
-      int num_layers, int ranks, float rate
-#define AS_SLOT_DECISION                                           \
-  {state,                                                          \
-   {loads},                                                        \
-   outcomes,                                                       \
-   overflow,                                                       \
-   {first, second, third, where_first, where_second, where_third}, \
-   learned,                                                        \
-   routes,                                                         \
-   num_slots,                                                      \
-   num_early,                                                      \
-   num_staging,                                                    \
-   kind,                                                           \
-   has_admission,                                                  \
-   miss,                                                           \
-   phase,                                                          \
-   layer,                                                          \
-   num_layers,                                                     \
-   ranks,                                                          \
+#define SLOT_DECISION                                                                       \
+  int *state, int *loads, int *outcomes, int *overflow, uint64_t *first,                    \
+      const uint64_t *first_addresses, uint64_t *second, const uint64_t *second_addresses,  \
+      uint64_t *third, const uint64_t *third_addresses, float *learned, int *routes,        \
+      int num_slots, int num_early, int num_staging, int kind, int has_admission, int miss, \
+      int phase, int layer, int num_layers, int ranks, float rate
+#define AS_SLOT_DECISION                                                       \
+  {state,                                                                      \
+   {loads},                                                                    \
+   outcomes,                                                                   \
+   overflow,                                                                   \
+   {first, second, third, first_addresses, second_addresses, third_addresses}, \
+   learned,                                                                    \
+   routes,                                                                     \
+   num_slots,                                                                  \
+   num_early,                                                                  \
+   num_staging,                                                                \
+   kind,                                                                       \
+   has_admission,                                                              \
+   miss,                                                                       \
+   phase,                                                                      \
+   layer,                                                                      \
+   num_layers,                                                                 \
+   ranks,                                                                      \
    rate}

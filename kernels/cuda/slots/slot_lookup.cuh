@@ -17,8 +17,8 @@ __device__ __forceinline__ bool count_prefetch_wait(SlotHeader& head) {
   return is_late;
 }
 
-// A token's place among those of its step, which look up their experts one after the other.
-struct Place {
+// A token's position among those of its step, which look up their experts one after the other.
+struct TokenOfStep {
   int num_before, num_tokens;
 
   __device__ __forceinline__ bool is_first() const { return num_before == 0; }

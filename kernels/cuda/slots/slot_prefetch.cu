@@ -11,7 +11,7 @@ KERNEL __launch_bounds__(32)
                   int used, int num_slots, int num_early, int most) {
   using namespace sharpi;
   const Slots s(state, experts);
-  const Places places = {experts, num_slots, num_early, 0};
+  const Locations locations = {experts, num_slots, num_early, 0};
   const int lane = threadIdx.x, id = predicted_of(ids, tokens, used);
   const int num_predictions = __popc(__ballot_sync(kFullWarp, id >= 0));
   const bool is_idle = now[1] == 0;
@@ -20,7 +20,7 @@ KERNEL __launch_bounds__(32)
   const int nth = __popc(wanted & ((1u << lane) - 1)), num_loads = min(__popc(wanted), most);
   if (wants && nth < num_loads) {
     s.head->early[nth] = id;
-    Loads{loads}.set(nth, id, places.early_slot(nth), id);
+    Loads{loads}.set(nth, id, locations.early_slot(nth), id);
   }
   s.head->predictions[lane] = id;
   if (lane != 0) return;

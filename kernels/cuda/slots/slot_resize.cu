@@ -30,8 +30,8 @@ __device__ __forceinline__ void close_up(Policy& p, int num_slots, int* owners, 
     __syncwarp();
     if (lane == 0) {
       owners[target] = expert, p.s.slot_of[expert] = target;
-      p.loads.set(p.num_loads, expert, p.places.slot(target), p.places.slot(slot));
-      p.tables.put(expert, p.places.slot(target));
+      p.loads.set(p.num_loads, expert, p.locations.slot(target), p.locations.slot(slot));
+      p.tables.put(expert, p.locations.slot(target));
     }
     __syncwarp();
     p.num_loads++;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void pin_most_used(Policy& p, int num_looked_at) {
     if (threadIdx.x == 0) p.s.flags[e] |= kPinned;
     __syncwarp();
     room--;
-    if (!p.s.resident(e)) p.place(e);
+    if (!p.s.resident(e)) p.load_if_allowed(e);
     else if (p.kind == kSlru) promote(p.s, e);
   }
 }
@@ -104,8 +104,8 @@ __device__ __forceinline__ void resize(Policy& p, int num_slots, int* owners) {
 // learned-keep, otherwise null. One block of one warp.
 KERNEL __launch_bounds__(32)
     slot_resize(int* state, int* loads, const float* scores, uint64_t* first,
-                const uint64_t* where_first, uint64_t* second, const uint64_t* where_second,
-                uint64_t* third, const uint64_t* where_third, int experts, int num_slots,
+                const uint64_t* first_addresses, uint64_t* second, const uint64_t* second_addresses,
+                uint64_t* third, const uint64_t* third_addresses, int experts, int num_slots,
                 int num_early, int num_staging, int kind, int has_admission, int resized,
                 int num_pinned) {
   using namespace sharpi;
@@ -115,12 +115,12 @@ KERNEL __launch_bounds__(32)
   __syncwarp();
   Policy policy = {Slots(words, experts),
                    {experts, num_slots, num_early, num_staging},
-                   {first, second, third, where_first, where_second, where_third},
+                   {first, second, third, first_addresses, second_addresses, third_addresses},
                    {loads},
                    kind,
                    has_admission,
                    scores};
-  send_home(policy.s, policy.tables);
+  restore_host_copies(policy.s, policy.tables);
   if (resized >= 0) resize(policy, resized, owners);
   policy.fills = true;
   if (num_pinned > 0) pin_most_used(policy, num_pinned);

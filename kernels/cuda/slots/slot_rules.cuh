@@ -23,7 +23,7 @@ constexpr float kDecay95 = float(1.0 / 0.95);  // the weight of a use loses 5 % 
 constexpr float kLargestWeight = float(1 << 20);
 constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
-// A place in an order: the lower key comes first, then the older stamp, then the lower id.
+// The position in an order: the lower key comes first, then the older stamp, then the lower id.
 struct Rank {
   int key, stamp, id;
 
@@ -89,7 +89,7 @@ __device__ __forceinline__ void promote(const Slots& s, int expert) {
 // the clock at which the experts in use now were last used.
 struct Policy {
   Slots s;
-  Places places;
+  Locations locations;
   Tables tables;
   Loads loads;
   int kind, has_admission = 0;
@@ -149,9 +149,9 @@ struct Policy {
       s.slot_of[expert] = slot;
       s.head->count(kFills) += fills;
       s.head->count(kLoadsFromEarly) += early >= 0;
-      loads.set(num_loads, expert, places.slot(slot),
-                early < 0 ? expert : places.early_slot(early));
-      tables.put(expert, places.slot(slot));
+      loads.set(num_loads, expert, locations.slot(slot),
+                early < 0 ? expert : locations.early_slot(early));
+      tables.put(expert, locations.slot(slot));
     }
     __syncwarp();
     num_loads++, num_over_bus += early < 0;
@@ -159,7 +159,7 @@ struct Policy {
   }
 
   // Gives a missed expert, or one that is to be pinned, a slot if the policy allows it.
-  __device__ __forceinline__ void place(int expert) {
+  __device__ __forceinline__ void load_if_allowed(int expert) {
     if (s.has_free()) {
       if (kind != kStatic || s.pinned(expert)) insert(expert, -1);
       return;

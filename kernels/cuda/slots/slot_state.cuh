@@ -49,9 +49,10 @@ struct SlotHeader {
   unsigned early_used, right;  // bits of `early` and `predictions` that the present step used
   int is_late;                 // the prefetch was still on its way
   int reserved_too[3];
-  int early[kMaxListed];               // the expert in each early slot
-  unsigned away[kMaxExperts / kWarp];  // bits of experts whose addresses point elsewhere for a step
-  int predictions[kMaxListed];         // for the next use
+  int early[kMaxListed];  // the expert in each early slot
+  unsigned redirected[kMaxExperts /
+                      kWarp];   // bits of experts whose addresses point elsewhere for a step
+  int predictions[kMaxListed];  // for the next use
 
   __device__ __forceinline__ int64_t& count(Count what) { return counts[phase][what]; }
 };
@@ -100,9 +101,9 @@ __device__ __forceinline__ void copy_state(const int* from, int* to, int experts
   copy_state(from, to, experts, int(threadIdx.x), blockDim.x);
 }
 
-// The numbers by which loads and tables name the places of experts: e is the host copy of expert e;
+// The numbers by which loads and tables name where experts are: e is the host copy of expert e;
 // then come the layer's slots, its early slots, and the staging slots.
-struct Places {
+struct Locations {
   int experts, slots, early, staging;
 
   __device__ __forceinline__ int slot(int i) const { return experts + i; }
@@ -110,17 +111,17 @@ struct Places {
   __device__ __forceinline__ int staging_slot(int i) const { return early_slot(early) + i; }
 };
 
-// The tables in which the experts' kernels look up addresses; `where_...` hold the address of each
-// place.
+// The tables in which the experts' kernels look up addresses; `..._addresses` hold the address of
+// each location.
 struct Tables {
   uint64_t *first, *second, *third;  // (experts,), or null
-  const uint64_t *where_first, *where_second, *where_third;
+  const uint64_t *first_addresses, *second_addresses, *third_addresses;
 
   // Called by one thread.
-  __device__ __forceinline__ void put(int e, int place) const {
-    if (first) first[e] = where_first[place];
-    if (second) second[e] = where_second[place];
-    if (third) third[e] = where_third[place];
+  __device__ __forceinline__ void put(int e, int location) const {
+    if (first) first[e] = first_addresses[location];
+    if (second) second[e] = second_addresses[location];
+    if (third) third[e] = third_addresses[location];
   }
   __device__ __forceinline__ void hide(int e) const {
     if (first) first[e] = 0;
@@ -131,12 +132,12 @@ struct Tables {
 
 // Points the addresses of experts that the last step read from elsewhere back to their host copies,
 // unless they have taken a slot since. Called by the first warp.
-__device__ __forceinline__ void send_home(const Slots& s, const Tables& tables) {
+__device__ __forceinline__ void restore_host_copies(const Slots& s, const Tables& tables) {
   const int lane = threadIdx.x;
-  unsigned away = lane * kWarp < kMaxExperts ? s.head->away[lane] : 0;
-  if (away) s.head->away[lane] = 0;
-  for (; away; away &= away - 1) {
-    const int e = lane * kWarp + __ffs(int(away)) - 1;
+  unsigned redirected = lane * kWarp < kMaxExperts ? s.head->redirected[lane] : 0;
+  if (redirected) s.head->redirected[lane] = 0;
+  for (; redirected; redirected &= redirected - 1) {
+    const int e = lane * kWarp + __ffs(int(redirected)) - 1;
     if (!s.resident(e)) tables.put(e, e);
   }
   __syncwarp();

@@ -41,8 +41,8 @@ BUGS = [
     Bug(
         "no barrier after the state is copied",
         "slot_policy",
-        "memory.route[t] = ids[place.num_before * used + t];\n  __syncthreads();",
-        "memory.route[t] = ids[place.num_before * used + t];",
+        "memory.route[t] = ids[token.num_before * used + t];\n  __syncthreads();",
+        "memory.route[t] = ids[token.num_before * used + t];",
         "race|before it is written",
     ),
     Bug(

@@ -18,11 +18,11 @@ struct WarpSums {
   }
 };
 
-// The place of a warp and a lane in a tile.
-struct TilePlace {
+// The position of a warp and a lane in a tile.
+struct TilePosition {
   int first_row, first_item;  // of the warp
 
-  static __device__ __forceinline__ TilePlace here() {
+  static __device__ __forceinline__ TilePosition here() {
     const int warp = int(threadIdx.x) / kWarp;
     return {warp % 4 * 16, warp / 4 * kItemsOfWarp};
   }
