@@ -214,8 +214,8 @@ BUGS = [
     Bug(
         "the state is changed before it is copied",
         cases.slot_route,
-        "ids[place.num_before * used + t];\n  __syncthreads();",
-        "ids[place.num_before * used + t];",
+        "ids[token.num_before * used + t];\n  __syncthreads();",
+        "ids[token.num_before * used + t];",
         RACE,
     ),
     Bug(
@@ -284,7 +284,7 @@ BUGS = [
     Bug(
         "items behind the last",
         cases.experts_f16_product,
-        "if (place >= items.count || row >= matrix.rows) continue;",
+        "if (index >= items.count || row >= matrix.rows) continue;",
         "if (row >= matrix.rows) continue;",
         "behind the end|race|outside|of another block",
     ),
