@@ -143,14 +143,14 @@ class _Attention(Struct, frozen=True):
         return is_enabled and fits
 
     def _tiles(self, step: StepShape) -> Call:
-        s, at, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
+        s, rec, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
         return tiles.tiled_attention(
-            at.of(self.qkv[0]),
+            rec.of(self.qkv[0]),
             layer.keys,
             layer.values,
-            at.of(self.out),
+            rec.of(self.out),
             cache_slice=self._cache_slice(step),
-            sinks=at.weights.optional(self.sinks),
+            sinks=rec.weights.optional(self.sinks),
             tokens=step.tokens,
             num_heads=s.num_heads,
             num_kv_heads=s.num_kv_heads,
@@ -198,19 +198,19 @@ class _Attention(Struct, frozen=True):
         )
 
     def _attend(self, first: int, count: int, step: StepShape) -> tuple[Call, Call]:
-        s, at, out = self.shape, self.recording, self.out
-        scratch = at.at(self.scratch)
+        s, rec, out = self.shape, self.recording, self.out
+        scratch = rec.at(self.scratch)
         assert scratch is not None
         layer = self.cache.layers[s.layer]
         return attention.attention(
-            at.rows_of(self.qkv[0], first, count),
+            rec.rows_of(self.qkv[0], first, count),
             layer.keys,
             layer.values,
-            at.rows_of(out, first, count) if out.is_read else None,
-            at.quantised_rows_of(out, first, count) if out.quantised else None,
+            rec.rows_of(out, first, count) if out.is_read else None,
+            rec.quantised_rows_of(out, first, count) if out.quantised else None,
             scratch,
             cache_slice=self._cache_slice(step, first),
-            sinks=at.weights.optional(self.sinks),
+            sinks=rec.weights.optional(self.sinks),
             tokens=count,
             num_heads=s.num_heads,
             num_kv_heads=s.num_kv_heads,
@@ -220,7 +220,7 @@ class _Attention(Struct, frozen=True):
             window=s.window,
             is_chunked=s.is_chunked,
             soft_cap=s.soft_cap,
-            planes=at.planes,
+            planes=rec.planes,
             max_positions=step.positions,
             hadamard=self.transforms[1],
             in_tiles=self._may_be_tiled and s.num_heads // s.num_kv_heads >= TILED_HEADS,

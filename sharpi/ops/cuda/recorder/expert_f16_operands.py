@@ -23,11 +23,11 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         That depends on the whole step, not on how it is cut, since results in f16 have other bits.
         As f16 matmuls, they need many tokens of one sequence.
         """
-        step, what, rows = self.step, self.what, self.scratch.f16_rows
+        step, ffn, rows = self.step, self.ffn, self.scratch.f16_rows
         if step is None or (rows.x is None and rows.hidden is None):
             return False
-        least = TILED_ITEMS * what.expert_weights.down.num_experts
-        return is_product(step.tokens, step) and step.tokens * what.used >= least
+        least = TILED_ITEMS * ffn.expert_weights.down.num_experts
+        return is_product(step.tokens, step) and step.tokens * ffn.used >= least
 
     def x_to_f16(self, tokens: int) -> Iterator[Launch]:
         """Yields the launch that converts x, before all products of gate and up."""
@@ -40,7 +40,7 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         self, offsets: Span, items: Span | None, experts: int, num_items: int
     ) -> Iterator[Launch]:
         """Yields the launch that converts the hidden values of some experts' items."""
-        rows, width = self._hidden_in_f16, self.what.expert_weights.down.columns
+        rows, width = self._hidden_in_f16, self.ffn.expert_weights.down.columns
         if rows is not None:
             hidden = self.at(self.scratch.hidden)
             yield items_to_f16(

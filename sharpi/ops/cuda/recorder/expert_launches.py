@@ -26,18 +26,18 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields all launches of the feed-forward; each item has separate thread blocks."""
-        what, down = self.what, self.what.expert_weights.down
+        ffn, down = self.ffn, self.ffn.expert_weights.down
         yield from self._item_hidden(parts, tokens)
         yield experts.down(
             self.at(self.scratch.hidden), self.ids, self.weights, parts[-1],
             self.sums,
-            quant_type=down.quant_type, tokens=tokens, used=what.used, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes, residual=self.residual, scale=what.scale,
+            quant_type=down.quant_type, tokens=tokens, used=ffn.used, columns=down.columns,
+            rows=down.rows, planes=self._hidden_planes, residual=self.residual, scale=ffn.scale,
         )  # fmt: skip
 
     def item_values(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields the launches that compute the value of each item, without their sum."""
-        down, items = self.what.expert_weights.down, tokens * self.what.used
+        down, items = self.ffn.expert_weights.down, tokens * self.ffn.used
         yield from self._item_hidden(parts, tokens)
         yield experts.product(
             self.at(self.scratch.hidden), self.ids, parts[-1], self.values,
@@ -50,29 +50,29 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         assert self.ids is not None
         return group_routes.group_routes(
             self.ids, self.at(self.scratch.offsets), self.at(self.scratch.items),
-            tokens=tokens, experts=self.what.expert_weights.down.num_experts, used=self.what.used,
+            tokens=tokens, experts=self.ffn.expert_weights.down.num_experts, used=self.ffn.used,
         )  # fmt: skip
 
     def grouped(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields the launches that compute the values of all items, grouped by expert."""
         yield self.group(tokens)
         yield from self.x_to_f16(tokens)
-        yield from self.grouped_values(parts, tokens, 0, self.what.expert_weights.down.num_experts)
+        yield from self.grouped_values(parts, tokens, 0, self.ffn.expert_weights.down.num_experts)
 
     def grouped_values(self, parts: Parts, tokens: int, first: int, count: int) -> Iterator[Launch]:
         """Yields the launches that compute the items of `count` experts from id `first` on.
 
         The launches of `group` and `x_to_f16` must precede them.
         """
-        down = self.what.expert_weights.down
+        down = self.ffn.expert_weights.down
         some = [part.some(first, count, down.num_experts) for part in parts]
         offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
         lists = offsets, self.at(self.scratch.items)
         launchers = experts_grouped.gate_up, experts_grouped.product
         in_tiles = self._are_tiled(tokens)
-        sizes = {"experts": count, "used": self.what.used, "in_tiles": in_tiles}
+        sizes = {"experts": count, "used": self.ffn.used, "in_tiles": in_tiles}
         yield from self._hidden(some, tokens, self.grouped_source, *launchers, lists, sizes)
-        yield from self.hidden_to_f16(*lists, count, tokens * self.what.used)
+        yield from self.hidden_to_f16(*lists, count, tokens * self.ffn.used)
         yield experts_grouped.down(
             self.grouped_hidden, *lists, some[-1], self.values,
             quant_type=down.quant_type, experts=count, columns=down.columns,
@@ -87,11 +87,11 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         The items are packed into `num_rows` rows. The launches of `group` and `x_to_f16` must
         precede these.
         """
-        what, down, packed = self.what, self.what.expert_weights.down, self.scratch.packed
+        ffn, down, packed = self.ffn, self.ffn.expert_weights.down, self.scratch.packed
         routed = self.recording.routed
         assert packed is not None
         assert routed is not None
-        experts, items = len(group), tokens * what.used
+        experts, items = len(group), tokens * ffn.used
         listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
         offsets, rows, item_rows = map(self.at, (packed.offsets, packed.items, packed.item_rows))
         yield experts_packed.pack_routes(
@@ -100,9 +100,9 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         )  # fmt: skip
         some = [part.some(group.start, experts, down.num_experts) for part in parts]
         in_tiles = self._are_tiled(tokens)
-        sizes = {"experts": experts, "used": what.used, "is_packed": True, "in_tiles": in_tiles}
+        sizes = {"experts": experts, "used": ffn.used, "is_packed": True, "in_tiles": in_tiles}
         launchers = experts_grouped.gate_up, experts_grouped.product
-        source, most = self.grouped_source, num_rows // what.used
+        source, most = self.grouped_source, num_rows // ffn.used
         yield from self._hidden(some, most, source, *launchers, (offsets, rows), sizes)
         yield from self.hidden_to_f16(offsets, None, experts, num_rows)
         yield experts_grouped.down(
@@ -114,16 +114,16 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
     def _are_tiled(self, tokens: int) -> bool:
         """Returns True if the mean number of items per expert makes tensor cores faster."""
-        least = TILED_ITEMS * self.what.expert_weights.down.num_experts
+        least = TILED_ITEMS * self.ffn.expert_weights.down.num_experts
         is_off = "tensor-cores" in self.recording.disabled
-        return tokens * self.what.used >= least and not is_off
+        return tokens * self.ffn.used >= least and not is_off
 
     def merge(self, tokens: int) -> Launch:
         """Returns the launch that sums the values of the items."""
         return experts_grouped.merge(
             self.values, self.ids, self.weights, self.sums,
-            tokens=tokens, used=self.what.used, rows=self.what.expert_weights.down.rows,
-            residual=self.residual, scale=self.what.scale,
+            tokens=tokens, used=self.ffn.used, rows=self.ffn.expert_weights.down.rows,
+            residual=self.residual, scale=self.ffn.scale,
         )  # fmt: skip
 
     def merge_group(self, tokens: int, experts: range, item_rows: Span | None = None) -> Launch:
@@ -131,12 +131,12 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
         `item_rows` are the rows of the items' values; without it, item i has row i.
         """
-        down = self.what.expert_weights.down
+        down = self.ffn.expert_weights.down
         assert self.ids is not None
         return experts_packed.merge_group(
             self.values, self.ids, item_rows, self.weights, self.sums,
-            tokens=tokens, used=self.what.used, rows=down.rows, experts=experts,
-            num_experts=down.num_experts, residual=self.residual, scale=self.what.scale,
+            tokens=tokens, used=self.ffn.used, rows=down.rows, experts=experts,
+            num_experts=down.num_experts, residual=self.residual, scale=self.ffn.scale,
         )  # fmt: skip
 
     def activate(self, tokens: int, planes: int) -> Launch:
@@ -144,12 +144,12 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         pair = [self.at(buffer) for buffer in self.scratch.pair]
         return experts.activate(
             pair[0], pair[1] if len(pair) > 1 else None, self.at(self.scratch.hidden),
-            activation=self.what.activation, items=tokens * self.what.used,
-            rows=self.what.expert_weights.up.rows, hidden_planes=planes,
+            activation=self.ffn.activation, items=tokens * self.ffn.used,
+            rows=self.ffn.expert_weights.up.rows, hidden_planes=planes,
         )  # fmt: skip
 
     def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        lists, sizes = (self.ids,), {"tokens": tokens, "used": self.what.used}
+        lists, sizes = (self.ids,), {"tokens": tokens, "used": self.ffn.used}
         launchers = experts.gate_up, experts.product
         yield from self._hidden(parts, tokens, self._source, *launchers, lists, sizes)
 
@@ -168,12 +168,12 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         `source` returns x as a matrix takes it. `lists` are the arguments by which `gate_up` and
         `product` find the expert of an item.
         """
-        what, up = self.what, self.what.expert_weights.up
+        ffn, up = self.ffn, self.ffn.expert_weights.up
         weights = self.input_weights
-        if what.is_fused:
+        if ffn.is_fused:
             yield gate_up(
                 source(up), *lists, *parts[:-1], self.at(self.scratch.hidden),
-                quant_type=up.quant_type, activation=what.activation,
+                quant_type=up.quant_type, activation=ffn.activation,
                 hidden_planes=self._hidden_planes, input_weights=weights,
                 **sizes, **self._sizes(up),
             )  # fmt: skip

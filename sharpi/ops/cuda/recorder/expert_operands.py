@@ -24,7 +24,7 @@ class ExpertOperands(Struct, frozen=True):
 
     recording: Recording
     x: RecordedTensor
-    what: RecordedFeedForward
+    ffn: RecordedFeedForward
     out: RecordedTensor
     scratch: Scratch
     step: StepShape | None = None  # decides the memory of the routes
@@ -33,7 +33,7 @@ class ExpertOperands(Struct, frozen=True):
     def first_half(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
         """Yields gate and up, or up alone, each with the memory of its products."""
         for stacked, part, out in zip(
-            self.what.first_half, parts[:-1], self.scratch.pair, strict=True
+            self.ffn.first_half, parts[:-1], self.scratch.pair, strict=True
         ):
             yield stacked, part, self.at(out)
 
@@ -45,11 +45,11 @@ class ExpertOperands(Struct, frozen=True):
 
     def _source(self, stacked: StackedMatrix) -> Span:
         """Returns the rows of x as the matrix's kernels read them: floats, or quantised rows."""
-        at = self.recording
-        is_float = reads_floats(stacked.quant_type, at.planes)
+        rec = self.recording
+        is_float = reads_floats(stacked.quant_type, rec.planes)
         if is_float:
             return self.input
-        return self._since(at.quantised_of(self.x), activation_bytes(self.x.width, at.planes))
+        return self._since(rec.quantised_of(self.x), activation_bytes(self.x.width, rec.planes))
 
     def _since(self, span: Span, row_bytes: int) -> Span:
         """Returns the rows of a span from the first token on."""
@@ -68,12 +68,12 @@ class ExpertOperands(Struct, frozen=True):
 
     @property
     def _hidden_planes(self) -> int:
-        return hidden_planes(self.recording, self.what)
+        return hidden_planes(self.recording, self.ffn)
 
     @property
     def ids(self) -> Span | None:
         """The memory of the routes' expert ids, (T, used); None without routes."""
-        ids = self.what.ids
+        ids = self.ffn.ids
         if ids is None:
             return None
         if ids.routes is None or self.step is None:
@@ -89,16 +89,16 @@ class ExpertOperands(Struct, frozen=True):
     @property
     def input_weights(self) -> Span | None:
         """The weights that multiply the experts' inputs, (T, used); None without such weights."""
-        return self._route_weights if self.what.expert_weights.weighs_input else None
+        return self._route_weights if self.ffn.expert_weights.weighs_input else None
 
     @property
     def weights(self) -> Span | None:
         """The weights that multiply the experts' results, (T, used); None without such weights."""
-        return None if self.what.expert_weights.weighs_input else self._route_weights
+        return None if self.ffn.expert_weights.weighs_input else self._route_weights
 
     @property
     def _route_weights(self) -> Span | None:
-        weights = self.what.weights
+        weights = self.ffn.weights
         if weights is None:
             return None
         return self._since(self.recording.of(weights), weights.width * FLOAT_BYTES)
@@ -106,7 +106,7 @@ class ExpertOperands(Struct, frozen=True):
     @property
     def residual(self) -> Span | None:
         """The residual that the sum is added to, None without one."""
-        residual = self.what.residual
+        residual = self.ffn.residual
         if residual is None:
             return None
         return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)

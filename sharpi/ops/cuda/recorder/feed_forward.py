@@ -75,33 +75,33 @@ class Packed(Struct, frozen=True):
 
 
 def make_scratch(
-    recording: Recording, x: RecordedTensor, what: RecordedFeedForward, *, is_slotted: bool
+    recording: Recording, x: RecordedTensor, ffn: RecordedFeedForward, *, is_slotted: bool
 ) -> Scratch:
     """Creates the intermediate buffers of a feed-forward for the maximum number of rows of x.
 
     With `is_slotted`, the layer has slots, and the host may compute missed experts.
     """
-    up, down, most = what.expert_weights.up, what.expert_weights.down, recording.capacity(x.rows)
-    items, is_routed = most * what.used, what.ids is not None
+    up, down, most = ffn.expert_weights.up, ffn.expert_weights.down, recording.capacity(x.rows)
+    items, is_routed = most * ffn.used, ffn.ids is not None
     f16 = None
-    expert_weights = (*what.first_half, down)
+    expert_weights = (*ffn.first_half, down)
     if not is_routed and all(
         supports_f16_matmul(b.quant_type, recording.planes) for b in expert_weights
     ):
         f16 = f16_matmul(recording, most, expert_weights)
-    packed = _packed(recording, most, what) if is_routed else None
+    packed = _packed(recording, most, ffn) if is_routed else None
     rows = items if packed is None else packed.num_rows
     floats = rows * up.rows * FLOAT_BYTES
-    in_pairs = f16 is not None or not what.is_fused
-    quantised = rows * activation_bytes(down.columns, hidden_planes(recording, what))
+    in_pairs = f16 is not None or not ffn.is_fused
+    quantised = rows * activation_bytes(down.columns, hidden_planes(recording, ffn))
     has_parts = most >= GROUPED_TOKENS or is_slotted
     products = None
     if is_routed and packed is None and not is_slotted:
-        products = grouped_products(recording, most, expert_weights, what.used)
+        products = grouped_products(recording, most, expert_weights, ffn.used)
     most_tiled = most if products is None else min(most, GROUPED_PRODUCT_TOKENS - 1)
     return Scratch(
         hidden=recording.buffer(max(floats, quantised)),
-        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in what.first_half),
+        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in ffn.first_half),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
         parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
@@ -109,39 +109,39 @@ def make_scratch(
         f16_matmul=f16,
         packed=packed,
         products=products,
-        f16_rows=_f16_rows(recording, x, what, most_tiled, rows),
+        f16_rows=_f16_rows(recording, x, ffn, most_tiled, rows),
     )
 
 
 def _f16_rows(
-    recording: Recording, x: RecordedTensor, what: RecordedFeedForward, tokens: int, rows: int
+    recording: Recording, x: RecordedTensor, ffn: RecordedFeedForward, tokens: int, rows: int
 ) -> ExpertF16Rows:
     """Creates buffers in f16 for batches of at most `tokens`, whose items have at most `rows` rows.
 
     Layers that only compute what is read have none, so that a result does not depend on how many
     others are read.
     """
-    if what.ids is None or x.rows is not Rows.TOKENS:
+    if ffn.ids is None or x.rows is not Rows.TOKENS:
         return ExpertF16Rows()
-    matrices, items = (*what.first_half, what.expert_weights.down), min(rows, tokens * what.used)
-    return expert_f16_rows(recording, tokens, items, matrices, what.used)
+    matrices, items = (*ffn.first_half, ffn.expert_weights.down), min(rows, tokens * ffn.used)
+    return expert_f16_rows(recording, tokens, items, matrices, ffn.used)
 
 
-def _packed(recording: Recording, tokens: int, what: RecordedFeedForward) -> Packed | None:
+def _packed(recording: Recording, tokens: int, ffn: RecordedFeedForward) -> Packed | None:
     """Creates the lists for packing items into fewer rows; returns None if every item has a row.
 
     Every item has a row without a limit, or if there are too few tokens to group them by expert.
     """
     if recording.routed is None:
         return None
-    rows, items = recording.routed.rows(tokens, what.used), tokens * what.used
+    rows, items = recording.routed.rows(tokens, ffn.used), tokens * ffn.used
     if rows == items:
         return None
-    sizes = what.expert_weights.up.num_experts + 1, rows, items
+    sizes = ffn.expert_weights.up.num_experts + 1, rows, items
     return Packed(rows, *(recording.buffer(size * _INT_BYTES) for size in sizes))
 
 
-def hidden_planes(recording: Recording, what: RecordedFeedForward) -> int:
+def hidden_planes(recording: Recording, ffn: RecordedFeedForward) -> int:
     """Returns the number of 8-bit planes of the down matrix's input, 0 for floats."""
-    is_float = reads_floats(what.expert_weights.down.quant_type, recording.planes)
+    is_float = reads_floats(ffn.expert_weights.down.quant_type, recording.planes)
     return 0 if is_float else recording.planes

@@ -27,7 +27,7 @@ def feed_forward(
     recording: Recording,
     expert_weights: GpuExpertWeights,
     x: RecordedTensor,
-    what: RecordedFeedForward,
+    ffn: RecordedFeedForward,
     prediction: RoutePrediction | None = None,
     next_prediction: RoutePrediction | None = None,
 ) -> RecordedTensor:
@@ -35,18 +35,18 @@ def feed_forward(
 
     `prediction` is the route prediction for this layer, `next_prediction` that for the next one.
     """
-    declare_input(recording, x, what.first_half)
-    others = (what.ids, what.weights, what.residual)
+    declare_input(recording, x, ffn.first_half)
+    others = (ffn.ids, ffn.weights, ffn.residual)
     recording.read_floats(*(value for value in others if value is not None))
-    out = recording.value(what.expert_weights.down.rows, x.rows)
-    is_slotted = what.ids is not None and expert_weights.is_slotted(what.expert_weights)
-    scratch = make_scratch(recording, x, what, is_slotted=is_slotted)
+    out = recording.value(ffn.expert_weights.down.rows, x.rows)
+    is_slotted = ffn.ids is not None and expert_weights.is_slotted(ffn.expert_weights)
+    scratch = make_scratch(recording, x, ffn, is_slotted=is_slotted)
     if scratch.f16_matmul is not None or scratch.products is not None or is_slotted:
         recording.read_floats(x)
-    launches = ExpertLaunches(recording, x, what, out, scratch)
+    launches = ExpertLaunches(recording, x, ffn, out, scratch)
     if is_slotted:
         layer = expert_weights.register_slotted(
-            what.expert_weights, what.activation, x.rows, recording.limits
+            ffn.expert_weights, ffn.activation, x.rows, recording.limits
         )
         if prediction is not None:
             recording.read_all_forms(prediction.ids)
@@ -59,7 +59,7 @@ def feed_forward(
     else:
         matrices = tuple(
             expert_weights.register(stacked)
-            for stacked in (*what.first_half, what.expert_weights.down)
+            for stacked in (*ffn.first_half, ffn.expert_weights.down)
         )
         recording.append(_Calls(launches, matrices).calls)
     return out
@@ -72,30 +72,30 @@ class _Calls(Struct, frozen=True):
     matrices: tuple[Callable[[], GpuStackedMatrix], ...]
 
     def calls(self, step: StepShape) -> Iterator[Call]:
-        it = replace(self.launches, step=step)
-        tokens = step.rows(it.x.rows)
+        launches = replace(self.launches, step=step)
+        tokens = step.rows(launches.x.rows)
         if not tokens:
             return
-        f16, parts = it.scratch.f16_matmul, [get() for get in self.matrices]
+        f16, parts = launches.scratch.f16_matmul, [get() for get in self.matrices]
         if f16 is not None and is_product(tokens, step):
             yield from self._dense(parts, tokens, f16)
-        elif it.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:
-            yield from grouped_product_sum(it, parts, tokens, it.scratch.products)
-        elif it.ids is not None and tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, step)
+        elif launches.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:
+            yield from grouped_product_sum(launches, parts, tokens, launches.scratch.products)
+        elif launches.ids is not None and tokens >= GROUPED_TOKENS:
+            yield from grouped_sum(launches, parts, step)
         else:
-            yield from it.by_item(parts, tokens)
+            yield from launches.by_item(parts, tokens)
 
     def _dense(self, parts: Parts, tokens: int, f16: F16Matmul) -> Iterator[Call]:
-        it = self.launches
-        yield from f16.source(it.recording.of(it.x), tokens, it.x.width)
-        for stacked, part, out in it.first_half(parts):
+        launches = self.launches
+        yield from f16.source(launches.recording.of(launches.x), tokens, launches.x.width)
+        for stacked, part, out in launches.first_half(parts):
             yield from f16.product(_on_gpu(stacked, part), out, tokens)
-        yield it.activate(tokens, 0)
-        down = it.what.expert_weights.down
-        yield from f16.source(it.at(it.scratch.hidden), tokens, down.columns)
-        yield from f16.product(_on_gpu(down, parts[-1]), it.values, tokens)
-        yield it.merge(tokens)
+        yield launches.activate(tokens, 0)
+        down = launches.ffn.expert_weights.down
+        yield from f16.source(launches.at(launches.scratch.hidden), tokens, down.columns)
+        yield from f16.product(_on_gpu(down, parts[-1]), launches.values, tokens)
+        yield launches.merge(tokens)
 
 
 def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:

@@ -77,14 +77,14 @@ class _HeadLinear(Struct, frozen=True):
     f16: F16Heads | None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
-        at, stacked = self.recording, self.stacked
+        rec, stacked = self.recording, self.stacked
         tokens, heads = step.rows(self.x.rows), stacked.num_experts
         if self.f16 is not None and is_product(tokens, step):
-            yield from self.f16.product(at.of(self.x), stacked, at.of(self.out), tokens)
+            yield from self.f16.product(rec.of(self.x), stacked, rec.of(self.out), tokens)
             return
         if self.planes:
             yield quantise.quantise(
-                at.of(self.x),
+                rec.of(self.x),
                 self._source,
                 tokens=tokens * heads,
                 columns=stacked.columns,
@@ -99,12 +99,12 @@ class _HeadLinear(Struct, frozen=True):
         return quantised if self.planes else self.recording.of(self.x)
 
     def _by_item(self, tokens: int) -> Iterator[Call]:
-        at, stacked = self.recording, self.stacked
+        rec, stacked = self.recording, self.stacked
         yield experts.product(
             self._source,
-            at.weights.span(self.ids),
+            rec.weights.span(self.ids),
             self.part(),
-            at.of(self.out),
+            rec.of(self.out),
             quant_type=stacked.quant_type,
             tokens=tokens * stacked.num_experts,
             used=1,
@@ -114,10 +114,10 @@ class _HeadLinear(Struct, frozen=True):
         )
 
     def _grouped(self, tokens: int) -> Iterator[Call]:
-        at, stacked = self.recording, self.stacked
-        offsets, items = at.all_spans((self.offsets, self.items))
+        rec, stacked = self.recording, self.stacked
+        offsets, items = rec.all_spans((self.offsets, self.items))
         yield group_routes.group_routes(
-            at.weights.span(self.ids),
+            rec.weights.span(self.ids),
             offsets,
             items,
             tokens=tokens,
@@ -129,7 +129,7 @@ class _HeadLinear(Struct, frozen=True):
             offsets,
             items,
             self.part(),
-            at.of(self.out),
+            rec.of(self.out),
             quant_type=stacked.quant_type,
             experts=stacked.num_experts,
             used=1,

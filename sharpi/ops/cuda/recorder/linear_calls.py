@@ -105,15 +105,15 @@ class _Linear(Struct, frozen=True):
             yield from (self._matvec(group, rows) for group in _groups(rest))
 
     def _of_one_token(self, parts: Sequence[Part]) -> Call:
-        types, at = [part.matrix.quant_type for part in parts], self.recording
+        types, rec = [part.matrix.quant_type for part in parts], self.recording
         if len(set(types)) == 1:
             return self._matvec(parts, 1)
         return matvec_mixed(
-            at.quantised_of(self.x) if at.planes else at.of(self.x),
+            rec.quantised_of(self.x) if rec.planes else rec.of(self.x),
             [self._matvec_part(part) for part in parts],
             types,
             columns=parts[0].matrix.columns,
-            planes=at.planes,
+            planes=rec.planes,
         )
 
     def _reads_floats(self, part: Part) -> bool:
@@ -123,35 +123,35 @@ class _Linear(Struct, frozen=True):
         return supports_f16_matmul(part.matrix.quant_type, self.recording.planes)
 
     def _products(self, parts: Sequence[Part], rows: int, f16: F16Matmul) -> Iterator[Call]:
-        at = self.recording
-        residual = None if self.residual is None else at.of(self.residual)
-        yield from f16.source(at.of(self.x), rows, self.x.width)
+        rec = self.recording
+        residual = None if self.residual is None else rec.of(self.residual)
+        yield from f16.source(rec.of(self.x), rows, self.x.width)
         for part in parts:
             m = part.matrix
-            data, bias = at.weights.span(m.data), at.weights.optional(m.bias)
+            data, bias = rec.weights.span(m.data), rec.weights.optional(m.bias)
             on_gpu = OnGpu(data, bias, m.quant_type, m.rows, m.columns, m.scale)
-            yield from f16.product(on_gpu, at.of(part.out), rows, residual, self.scale)
+            yield from f16.product(on_gpu, rec.of(part.out), rows, residual, self.scale)
 
     def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
-        matrix, at = parts[0].matrix, self.recording
+        matrix, rec = parts[0].matrix, self.recording
         if self._is_tiled(parts[0], rows):
             return matvec_tiled(
-                at.quantised_of(self.x),
+                rec.quantised_of(self.x),
                 [self._matvec_part(part) for part in parts],
                 quant_type=matrix.quant_type,
                 tokens=rows,
                 columns=matrix.columns,
-                residual=None if self.residual is None else at.of(self.residual),
+                residual=None if self.residual is None else rec.of(self.residual),
                 scale=self.scale,
             )
         return matvec(
-            at.of(self.x) if self._reads_floats(parts[0]) else at.quantised_of(self.x),
+            rec.of(self.x) if self._reads_floats(parts[0]) else rec.quantised_of(self.x),
             [self._matvec_part(part) for part in parts],
             quant_type=matrix.quant_type,
             tokens=rows,
             columns=matrix.columns,
-            planes=at.planes,
-            residual=None if self.residual is None else at.of(self.residual),
+            planes=rec.planes,
+            residual=None if self.residual is None else rec.of(self.residual),
             scale=self.scale,
         )
 

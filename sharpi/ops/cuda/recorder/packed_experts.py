@@ -26,7 +26,7 @@ class PackedExperts(Struct, frozen=True):
         a time that all their items fit into the rows. Without it, items beyond the number of rows
         are dropped.
         """
-        stride = self.num_rows // self.launches.what.used if is_exact else tokens
+        stride = self.num_rows // self.launches.ffn.used if is_exact else tokens
         firsts = range(0, tokens, stride)
         if len(firsts) == 1:
             yield self.launches.group(tokens)
@@ -39,22 +39,22 @@ class PackedExperts(Struct, frozen=True):
                 yield from some.packed_values(parts, count, group, self.num_rows)
 
 
-def packed_experts(it: ExpertLaunches) -> PackedExperts | None:
+def packed_experts(launches: ExpertLaunches) -> PackedExperts | None:
     """Returns the `PackedExperts` of a feed-forward; None if its rows are not limited."""
-    packed, routed = it.scratch.packed, it.recording.routed
+    packed, routed = launches.scratch.packed, launches.recording.routed
     if packed is None or routed is None:
         return None
-    at_once = routed.experts_at_once(it.what.expert_weights.down.num_experts)
-    return PackedExperts(it, packed.num_rows, at_once)
+    at_once = routed.experts_at_once(launches.ffn.expert_weights.down.num_experts)
+    return PackedExperts(launches, packed.num_rows, at_once)
 
 
-def grouped_sum(it: ExpertLaunches, parts: Parts, step: StepShape) -> Iterator[Call]:
+def grouped_sum(launches: ExpertLaunches, parts: Parts, step: StepShape) -> Iterator[Call]:
     """Yields the launches that compute and sum the values of all experts, grouped by expert."""
-    tokens, packed = step.rows(it.x.rows), packed_experts(it)
+    tokens, packed = step.rows(launches.x.rows), packed_experts(launches)
     if packed is None:
-        yield from it.grouped(parts, tokens)
-        yield it.merge(tokens)
+        yield from launches.grouped(parts, tokens)
+        yield launches.merge(tokens)
     else:
-        experts = range(it.what.expert_weights.down.num_experts)
-        yield from it.x_to_f16(tokens)
+        experts = range(launches.ffn.expert_weights.down.num_experts)
+        yield from launches.x_to_f16(tokens)
         yield from packed.values(parts, tokens, experts, is_exact=step.is_exact)

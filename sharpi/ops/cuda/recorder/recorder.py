@@ -216,13 +216,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         scale: float = 1.0,
     ) -> RecordedTensor:
         ids, weights = route or (None, None)
-        what = RecordedFeedForward(expert_weights, activation, ids, weights, residual, scale)
+        ffn = RecordedFeedForward(expert_weights, activation, ids, weights, residual, scale)
         if route is None:
-            return feed_forward(self._recording, self._expert_weights, x, what)
+            return feed_forward(self._recording, self._expert_weights, x, ffn)
         seen = self._route_predictions.take(
             is_slotted=self._expert_weights.is_slotted(expert_weights)
         )
-        return feed_forward(self._recording, self._expert_weights, x, what, *seen)
+        return feed_forward(self._recording, self._expert_weights, x, ffn, *seen)
 
     def head_linear(self, x: RecordedTensor, stacked: StackedMatrix) -> RecordedTensor:
         return head_linear(self._recording, self._expert_weights, x, stacked)
@@ -235,8 +235,8 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         weight: RecordedTensor,
         residual: RecordedTensor,
     ) -> RecordedTensor:
-        what = RecordedFeedForward(expert_weights, activation, None, weight, residual, 1.0)
-        return feed_forward(self._recording, self._expert_weights, x, what)
+        ffn = RecordedFeedForward(expert_weights, activation, None, weight, residual, 1.0)
+        return feed_forward(self._recording, self._expert_weights, x, ffn)
 
     def select_outputs(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording

@@ -47,7 +47,7 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         """Yields the calls of one token; predictions for the next layer run on the side stream."""
-        prediction, next_prediction, at = (
+        prediction, next_prediction, rec = (
             self.prediction,
             self.next_prediction,
             self.launches.recording,
@@ -58,7 +58,7 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from prediction.wait_for_prefetch(step)
         yield from slotted.use(self.layer, ids, step)
         if next_prediction is not None:
-            yield from next_prediction.prefetch(at, slotted, self.layer, step)
+            yield from next_prediction.prefetch(rec, slotted, self.layer, step)
         parts = slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
@@ -98,40 +98,40 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from slotted.observe(self.layer, ids, tokens)
 
     def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        it, parts = self.launches, slotted.decode_matrices(self.layer)
+        launches, parts = self.launches, slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._batch_with_host(parts, tokens, slotted.wait(self.layer, step))
         elif tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, step)
+            yield from grouped_sum(launches, parts, step)
         else:
-            yield from it.by_item(parts, tokens)
+            yield from launches.by_item(parts, tokens)
 
     def _batch(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
-        it, parts = self.launches, slotted.batch_matrices(self.layer)
-        tokens = step.rows(it.x.rows)
+        launches, parts = self.launches, slotted.batch_matrices(self.layer)
+        tokens = step.rows(launches.x.rows)
         access = slotted.prefill_access.access(self.layer)
         if access == "host":
             yield from self._batch_with_host(parts, tokens, slotted.wait(self.layer, step))
         elif access == "streamed":
             yield from self._streamed(slotted, parts, step)
         elif tokens >= GROUPED_TOKENS:
-            yield from grouped_sum(it, parts, step)
+            yield from grouped_sum(launches, parts, step)
         else:
-            yield from it.by_item(parts, tokens)
+            yield from launches.by_item(parts, tokens)
 
     def _streamed(self, slotted: SlottedLayers, parts: Parts, step: StepShape) -> Iterator[Call]:
         """Yields the calls that compute experts chunk by chunk while the next chunks are copied."""
-        it, batches, stream = (
+        launches, batches, stream = (
             self.launches,
             self._batches_of_layer(step),
             slotted.prefill_access.stream,
         )
-        tokens, all_chunks = step.rows(it.x.rows), stream.chunks(self.layer)
+        tokens, all_chunks = step.rows(launches.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if step.chunk is None else [all_chunks[step.chunk]]
-        packed = packed_experts(it)
+        packed = packed_experts(launches)
         if packed is None:
-            yield it.group(tokens)
-        yield from it.x_to_f16(tokens)
+            yield launches.group(tokens)
+        yield from launches.x_to_f16(tokens)
         for chunk in chunks:
             some = range(chunk.first, chunk.first + chunk.count)
             if step.batch_index == batches[0]:
@@ -139,13 +139,13 @@ class SlottedExpertCalls(Struct, frozen=True):
             if packed is not None:
                 yield from packed.values(parts, tokens, some, is_exact=step.is_exact)
             else:
-                yield from it.grouped_values(parts, tokens, chunk.first, chunk.count)
+                yield from launches.grouped_values(parts, tokens, chunk.first, chunk.count)
             if step.batch_index == batches[-1]:
                 yield from stream.refill_after(chunk)
         if packed is None and len(chunks) == len(all_chunks):
-            yield it.merge(tokens)
+            yield launches.merge(tokens)
         elif packed is None:
-            yield it.merge_group(tokens, some)
+            yield launches.merge_group(tokens, some)
 
     def _batches_of_layer(self, step: StepShape) -> range:
         """Returns the indices of the prompt's batches that compute this layer.
@@ -161,7 +161,7 @@ class SlottedExpertCalls(Struct, frozen=True):
 
         They compute as many tokens at a time as the limited number of rows allows.
         """
-        packed, used = self.launches.scratch.packed, self.launches.what.used
+        packed, used = self.launches.scratch.packed, self.launches.ffn.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
             some = replace(self, launches=self.launches.since(first))
@@ -171,7 +171,7 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _predictions(self, step: StepShape | None) -> Iterator[Call]:
         """Yields the calls that pass the experts predicted for the next layer to the host."""
-        next_prediction, slotted, at = (
+        next_prediction, slotted, rec = (
             self.next_prediction,
             self.expert_weights.slotted,
             self.launches.recording,
@@ -185,7 +185,8 @@ class SlottedExpertCalls(Struct, frozen=True):
             return
         yield from next_prediction.wait_for_prediction(step)
         yield self.expert_weights.host.predict(
-            at.of(next_prediction.ids), slotted.decode_matrices(next_prediction.layer)[0].addresses,
+            rec.of(next_prediction.ids),
+            slotted.decode_matrices(next_prediction.layer)[0].addresses,
             layer=next_prediction.layer, tokens=step.rows(Rows.PREDICTED),
             used=next_prediction.ids.width,
         )  # fmt: skip
@@ -195,20 +196,20 @@ class SlottedExpertCalls(Struct, frozen=True):
 
         The host computes the missed ones.
         """
-        it, host = self.launches, self.expert_weights.host
-        what, host_rows = it.what, it.at(it.scratch.host_rows)
-        sizes = {"tokens": tokens, "used": what.used}
+        launches, host = self.launches, self.expert_weights.host
+        ffn, host_rows = launches.ffn, launches.at(launches.scratch.host_rows)
+        sizes = {"tokens": tokens, "used": ffn.used}
         yield from host.request(
-            ids, parts[0].addresses, it.input, it.input_weights, host_rows,
-            columns=it.x.width, predictions=self._predictions(it.step), **sizes,
+            ids, parts[0].addresses, launches.input, launches.input_weights, host_rows,
+            columns=launches.x.width, predictions=self._predictions(launches.step), **sizes,
         )  # fmt: skip
-        if tokens >= GROUPED_TOKENS or it.uses_f16_rows:
-            yield from it.grouped(parts, tokens)
+        if tokens >= GROUPED_TOKENS or launches.uses_f16_rows:
+            yield from launches.grouped(parts, tokens)
         else:
-            yield from it.item_values(parts, tokens)
+            yield from launches.item_values(parts, tokens)
         yield from host.merge(
-            it.values, host_rows, ids, it.weights, it.sums,
-            layer=self.layer, rows=what.expert_weights.down.rows,
-            residual=it.residual, scale=what.scale, wait=wait,
+            launches.values, host_rows, ids, launches.weights, launches.sums,
+            layer=self.layer, rows=ffn.expert_weights.down.rows,
+            residual=launches.residual, scale=ffn.scale, wait=wait,
             **sizes,
         )  # fmt: skip
