@@ -45,7 +45,7 @@ class CountingDevice:
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
         return True
 
-    def adopt(self, array: HostArray) -> Memory | None:
+    def register_array(self, array: HostArray) -> Memory | None:
         return NoMemory(_SOMEWHERE, array.nbytes)
 
     def upload(self, target: Span, source: HostArray) -> None:

@@ -119,8 +119,8 @@ class CudaDevice:
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
         return self._page_lock.lock(arrays)
 
-    def adopt(self, array: HostArray) -> Memory | None:
-        return self._page_lock.adopt(array)
+    def register_array(self, array: HostArray) -> Memory | None:
+        return self._page_lock.register_array(array)
 
     @cached_property
     def has_stream_words(self) -> bool:

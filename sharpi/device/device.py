@@ -69,13 +69,13 @@ class Device(Protocol):
         """
 
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
-        """Page-locks arrays in place, so that `adopt` can return them as memory.
+        """Page-locks arrays in place, so that `register_array` can return them as memory.
 
         Returns False, and page-locks none of them, if the driver refuses one. The arrays must
         outlive the device.
         """
 
-    def adopt(self, array: HostArray) -> Memory | None:
+    def register_array(self, array: HostArray) -> Memory | None:
         """Page-locks an array in place and returns it as memory that kernels can read.
 
         Returns None if the driver does not allow it. The array must outlive the memory.

@@ -50,7 +50,7 @@ class _Pages:
                 self._runtime.hostUnregister(self.begin)
 
 
-class AdoptedMemory:
+class RegisteredMemory:
     """Host memory within page-locked pages; its address is the same for kernels and host."""
 
     def __init__(self, pages: _Pages, address: int, num_bytes: int) -> None:
@@ -78,7 +78,7 @@ class PageLock:
         self._pages += pages
         return True
 
-    def adopt(self, array: HostArray) -> Memory | None:
+    def register_array(self, array: HostArray) -> Memory | None:
         """Page-locks the array if it is not yet, and returns it as memory that kernels can read.
 
         Returns None if the array is empty or the driver refuses.
@@ -89,7 +89,7 @@ class PageLock:
         pages = self._around(start, start + array.nbytes)
         if pages is None and self.lock([array]):
             pages = self._around(start, start + array.nbytes)
-        return None if pages is None else AdoptedMemory(pages, start, array.nbytes)
+        return None if pages is None else RegisteredMemory(pages, start, array.nbytes)
 
     def _around(self, begin: int, end: int) -> _Pages | None:
         return next((p for p in self._pages if p.begin <= begin and end <= p.end), None)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from check_samples import CheckSamples
 from cpu_kernel import REACHED, Cells, CpuKernel, Region, Shape
-from cpu_memory import AdoptedMemory, CpuMemory, host_bytes, memory_of
+from cpu_memory import CpuMemory, RegisteredMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 from type_groups import build_defines
 
@@ -36,7 +36,7 @@ class CpuDevice:
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
     Of many equal launches in a test, the first and every third one are checked (`samples`).
     `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
-    `adopts`: whether memory of the host can be page-locked where it lies. `attends`: whether there
+    `can_register`: whether host memory can be page-locked in place. `attends`: whether there
     is a library's attention. `others`: more devices of the same machine. Streams are simulated in
     the order of the calls: where a GPU would wait for the host, the host has its turn, and a word
     that it does not write then fails the test.
@@ -48,7 +48,7 @@ class CpuDevice:
         order: int = FORWARD,
         memory_bytes: int = 8 << 30,
         texts: Mapping[str, str] | None = None,
-        adopts: bool = True,
+        can_register: bool = True,
         attends: bool = True,
         has_stream_words: bool = True,
         has_grouped_products: bool = False,
@@ -56,7 +56,7 @@ class CpuDevice:
         name: str = "the CPU in place of a GPU",
     ) -> None:
         self._others, self.name = tuple(others), name
-        self._adopts, self._attends = adopts, attends
+        self._can_register, self._attends = can_register, attends
         self.has_stream_words = has_stream_words
         self.has_grouped_products = has_grouped_products
         self._check = check
@@ -94,10 +94,10 @@ class CpuDevice:
         return memory, memory.array
 
     def page_lock(self, arrays: Sequence[HostArray]) -> bool:
-        return self._adopts
+        return self._can_register
 
-    def adopt(self, array: HostArray) -> Memory | None:
-        return AdoptedMemory(array) if self._adopts else None
+    def register_array(self, array: HostArray) -> Memory | None:
+        return RegisteredMemory(array) if self._can_register else None
 
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)

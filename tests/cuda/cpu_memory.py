@@ -40,7 +40,7 @@ class CpuMemory:
         return self.address, address, address + words * _CELL_BYTES
 
 
-class AdoptedMemory(CpuMemory):
+class RegisteredMemory(CpuMemory):
     """An existing array, which may be read-only."""
 
     def __init__(self, array: npt.NDArray[np.uint8]) -> None:

@@ -63,7 +63,7 @@ def pages() -> np.ndarray:
 def test_whole_pages_around_the_bytes(pages: np.ndarray) -> None:
     runtime = Runtime()
     part = pages[PAGE + 10 : 3 * PAGE + 10]
-    memory = PageLock(runtime).adopt(part)
+    memory = PageLock(runtime).register_array(part)
     assert memory is not None
     assert (memory.address, memory.num_bytes) == (part.ctypes.data, part.nbytes)
     assert runtime.ranges == {pages.ctypes.data + PAGE: 3 * PAGE}
@@ -77,7 +77,7 @@ def test_neighbours_are_one_range(pages: np.ndarray) -> None:
     tensors = [pages[a:b] for a, b in pairwise(cuts)]
     assert lock.lock([tensors[2], tensors[0], tensors[1]])
     assert runtime.ranges == {pages.ctypes.data: 6 * PAGE}
-    memories = [lock.adopt(each) for each in (*tensors, pages[10 : 5 * PAGE])]
+    memories = [lock.register_array(each) for each in (*tensors, pages[10 : 5 * PAGE])]
     assert all(memories)
     assert len(runtime.ranges) == 1
 
@@ -93,13 +93,13 @@ def test_a_half_of_a_page_of_another_is_refused(pages: np.ndarray) -> None:
     runtime = Runtime()
     lock = PageLock(runtime)
     assert lock.lock([pages[: PAGE + 10]])
-    assert lock.adopt(pages[PAGE + 10 : 3 * PAGE]) is None
+    assert lock.register_array(pages[PAGE + 10 : 3 * PAGE]) is None
 
 
 def test_pages_are_given_back_with_the_last_user(pages: np.ndarray) -> None:
     runtime = Runtime()
     lock = PageLock(runtime)
-    memory = lock.adopt(pages)
+    memory = lock.register_array(pages)
     del lock
     assert runtime.ranges
     del memory
@@ -110,7 +110,7 @@ def test_pages_are_given_back_with_the_last_user(pages: np.ndarray) -> None:
 def test_none_where_it_cannot_be(runtime: Runtime, pages: np.ndarray) -> None:
     """The driver refuses the memory, or kernels see it at another address."""
     lock = PageLock(runtime)
-    assert lock.adopt(pages) is None
+    assert lock.register_array(pages) is None
     assert not lock.lock([pages])
     runtime.refuses = False
     assert not runtime.ranges

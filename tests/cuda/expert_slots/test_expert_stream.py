@@ -98,7 +98,7 @@ def test_everything_is_there_when_its_chunk_computes(data: st.DataObject, capaci
 
 def test_memory_that_cannot_be_page_locked_is_refused() -> None:
     with pytest.raises(DeviceError, match="cannot page-lock the experts"):
-        random_host_copies(CpuDevice(check=False, adopts=False))
+        random_host_copies(CpuDevice(check=False, can_register=False))
 
 
 def test_neighbours_are_one_copy() -> None:

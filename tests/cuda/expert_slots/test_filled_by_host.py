@@ -189,7 +189,7 @@ def test_a_warm_pin(engines: list[Engine], capfd: pytest.CaptureFixture[str]) ->
 
 def test_a_driver_that_page_locks_nothing(wanted: list[int], engines: list[Engine]) -> None:
     """The CPU computes missed experts, which are then copied to VRAM from the mapped file."""
-    device = CpuDevice(check=False, adopts=False)
+    device = CpuDevice(check=False, can_register=False)
     engines.append(load_on(device, moe_slots=SLOTS, experts=ExpertConfig(policy="lfru")))
     engine = engines[-1]
     assert answer(engine) == wanted

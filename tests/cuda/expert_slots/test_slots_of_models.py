@@ -155,7 +155,7 @@ def emulated_answer() -> list[int]:
 
 def test_the_cpu_computes_what_cannot_be_page_locked() -> None:
     """No second copy is made: the emulation cannot allocate page-locked memory for one."""
-    engine = load_on(CpuDevice(check=False, adopts=False), moe_slots=4)
+    engine = load_on(CpuDevice(check=False, can_register=False), moe_slots=4)
     assert any("does not page-lock the experts" in note for note in engine.notes)
     assert greedy(engine, PROMPT, 8) == emulated_answer()
     stats = stats_of(engine)
@@ -174,10 +174,10 @@ def test_a_driver_without_stream_words(miss: str) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("asked", [{"cpu_moe": True}, {"num_cpu_moe": 2}, {"adopts": False}])
+@pytest.mark.parametrize("asked", [{"cpu_moe": True}, {"num_cpu_moe": 2}, {"can_register": False}])
 def test_no_way_to_the_experts_is_left(asked: dict[str, Any]) -> None:
     options = dict(asked)
-    device = CpuDevice(has_stream_words=False, adopts=options.pop("adopts", True))
+    device = CpuDevice(has_stream_words=False, can_register=options.pop("can_register", True))
     with pytest.raises(DeviceError, match=r"no stream memory operations.*--device cpu"):
         load_on(device, moe_slots=4, **options)
 

@@ -100,4 +100,4 @@ def page_locked_embedding(
     reads = (slots is None or slots.settings.is_reached) and not config.has_head
     if not reads or weights.embedding.quant_type not in GPU_TYPES:
         return None
-    return device.adopt(weights.embedding.data)
+    return device.register_array(weights.embedding.data)

@@ -58,9 +58,9 @@ class HostExpertCopies:
 
 
 def _page_locked(device: Device, data: HostArray) -> Memory:
-    adopted = device.adopt(data)
-    if adopted is None:
+    registered = device.register_array(data)
+    if registered is None:
         raise DeviceError(
             "the driver cannot page-lock the experts in RAM; --moe-miss cpu needs none"
         )
-    return adopted
+    return registered
