@@ -32,7 +32,7 @@ class CountingDevice:
     def __init__(self) -> None:
         self.num_bytes = 0
 
-    def sibling(self, index: int) -> Device:
+    def open_peer(self, index: int) -> Device:
         raise RuntimeError("a counting device has no other GPU")
 
     def allocate(self, num_bytes: int) -> Memory:
@@ -93,7 +93,7 @@ class CountingDevice:
     def write_word(self, word: Span, value: int) -> None:
         """Does nothing."""
 
-    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
+    def await_word(self, word: Span, value: int, host_work: Work) -> None:
         """Does nothing."""
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:

@@ -76,7 +76,7 @@ class CudaDevice:
     def num_gpus(self) -> int:
         return int(self._cupy.cuda.runtime.getDeviceCount())
 
-    def sibling(self, index: int) -> Device:
+    def open_peer(self, index: int) -> Device:
         check_gpu(self._cupy, index)
         enable_peers(self._cupy, self._index, index)
         return CudaDevice(self._cupy, self._import_torch, index, self)
@@ -233,7 +233,7 @@ class CudaDevice:
     def write_word(self, word: Span, value: int) -> None:
         write_word(self._stream.ptr, word.address, value)
 
-    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
+    def await_word(self, word: Span, value: int, host_work: Work) -> None:
         await_word(self._stream.ptr, word.address, value)
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:

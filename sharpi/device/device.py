@@ -45,7 +45,7 @@ class Device(Protocol):
     def num_gpus(self) -> int:
         """The number of GPUs that the driver shows on this machine."""
 
-    def sibling(self, index: int) -> "Device":
+    def open_peer(self, index: int) -> "Device":
         """Opens another GPU of this machine; each of the two can copy from the other.
 
         Raises DeviceError for a GPU that is missing or cannot be used.
@@ -147,11 +147,11 @@ class Device(Protocol):
     def write_word(self, word: Span, value: int) -> None:
         """Sets a uint32 in page-locked memory once all earlier work is done."""
 
-    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
+    def await_word(self, word: Span, value: int, host_work: Work) -> None:
         """Makes later work wait until a uint32 in page-locked memory equals `value`.
 
         Another thread of the host sets it. A synchronous device, such as the tests' emulator,
-        calls `meanwhile`, which waits for that thread.
+        calls `host_work`, which waits for that thread.
         """
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:

@@ -28,7 +28,7 @@ from sharpi.ops.state_layout import num_draft_states, num_states
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
-    from sharpi.ops.cuda.replay.gpu_values import Passed
+    from sharpi.ops.cuda.replay.gpu_values import StepValues
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first
@@ -43,7 +43,7 @@ class StepInFlight(NamedTuple):
     step: StepOfPart
     max_outputs: int
     number: int | None  # None where nothing is to be waited for
-    values: "Passed"
+    values: "StepValues"
 
 
 class Runner:
@@ -173,7 +173,7 @@ class Runner:
 
     def _run_parts(self, step: StepOfPart, max_outputs: int) -> StepInFlight:
         """Runs the parts in turn, up to one whose layers other machines run."""
-        values: Passed | None = step.incoming
+        values: StepValues | None = step.incoming
         self._kept = {}
         for part in self.parts:
             if values is not step.incoming:
@@ -201,7 +201,7 @@ class Runner:
         )
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
-    def run_layers(self, step: StepOfPart, max_outputs: int) -> "Passed":
+    def run_layers(self, step: StepOfPart, max_outputs: int) -> "StepValues":
         """Runs this machine's layers for a step that another rank has begun; records its routes."""
         values = self._run_parts(step, max_outputs).values
         if self._records is not None:

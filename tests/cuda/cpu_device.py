@@ -69,7 +69,7 @@ class CpuDevice:
     def num_gpus(self) -> int:
         return 1 + len(self._others)
 
-    def sibling(self, index: int) -> Device:
+    def open_peer(self, index: int) -> Device:
         if index > len(self._others):
             raise DeviceError(f"cuda:{index} is not there")
         return self._others[index - 1]
@@ -121,9 +121,9 @@ class CpuDevice:
         assert self.has_stream_words
         host_bytes(word).view(np.uint32)[0] = value
 
-    def await_word(self, word: Span, value: int, meanwhile: Work) -> None:
+    def await_word(self, word: Span, value: int, host_work: Work) -> None:
         at = host_bytes(word).view(np.uint32)
-        meanwhile()
+        host_work()
         assert at[0] == value, "the GPU would wait for ever"
 
     def on_side_stream(self, work: Sequence[Work]) -> Mark:

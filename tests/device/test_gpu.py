@@ -417,7 +417,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 def test_each_of_two_gpus_is_current_for_its_own_calls(two: Gpu) -> None:
     first = open_gpu()
     assert first.num_gpus == 2
-    second = first.sibling(1)
+    second = first.open_peer(1)
     two.log.clear()
     for device in (second, second, first, second):
         device.allocate(8)
@@ -430,15 +430,15 @@ def test_each_of_two_gpus_is_current_for_its_own_calls(two: Gpu) -> None:
 def test_gpus_copy_directly_where_the_driver_says_so(two: Gpu, peers: bool) -> None:
     two.peers = peers
     first = open_gpu()
-    first.sibling(1)
+    first.open_peer(1)
     assert two.calls("deviceEnablePeerAccess") == ([[1], [0]] if peers else [])
     two.failing["deviceEnablePeerAccess"] = OTHER_ERROR  # as where another library was first
-    first.sibling(1)
+    first.open_peer(1)
 
 
 def test_values_go_from_one_gpu_to_the_other_without_the_host(two: Gpu) -> None:
     sender = open_gpu()
-    receiver = sender.sibling(1)
+    receiver = sender.open_peer(1)
     source, target = (Span(device.allocate(64), 0, 64) for device in (sender, receiver))
     two.log.clear()
     GpuValues(sender, source.part(0, 32), 4).send(receiver, target)
@@ -455,7 +455,7 @@ def test_a_gpu_that_is_not_there(two: Gpu) -> None:
     with pytest.raises(DeviceError, match="cuda:2 is not there: the driver shows cuda:0 to cuda:1"):
         open_gpu(2)
     with pytest.raises(DeviceError, match="cuda:7 is not there"):
-        open_gpu(1).sibling(7)
+        open_gpu(1).open_peer(7)
     two.count = 1
     with pytest.raises(DeviceError, match="shows cuda:0 alone"):
         open_gpu(1)
@@ -463,4 +463,4 @@ def test_a_gpu_that_is_not_there(two: Gpu) -> None:
 
 def test_what_one_gpu_page_locks_the_other_reads(two: Gpu) -> None:
     first = open_gpu()
-    assert first.sibling(1)._page_lock is first._page_lock
+    assert first.open_peer(1)._page_lock is first._page_lock

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
-    from sharpi.ops.cuda.replay.gpu_values import Passed
+    from sharpi.ops.cuda.replay.gpu_values import StepValues
 
 Values = npt.NDArray[np.float32]
 HostBytes = npt.NDArray[np.uint8]
@@ -44,7 +44,7 @@ class StepOfPart(NamedTuple):
 
     segments: tuple[Segment, ...]
     num_tokens: int  # of all segments
-    incoming: "Passed | None" = None  # (tokens, hidden) from the previous part
+    incoming: "StepValues | None" = None  # (tokens, hidden) from the previous part
     # For a single output: the part keeps the logits, and the caller only calls `ModelPart.largest`.
     wants_largest: bool = False
     # With `wants_largest`: the next step probably continues with that token, and nobody reads the
@@ -137,7 +137,7 @@ class ModelPart(StepRoutes, Protocol):
     def gpu_tier(self) -> SlotTier | None:
         """The part's expert slots on a GPU; None for other parts, or if all experts fit."""
 
-    def run(self, step: StepOfPart, max_outputs: int) -> "Passed":
+    def run(self, step: StepOfPart, max_outputs: int) -> "StepValues":
         """Runs a step with the program recorded for at most `max_outputs` outputs.
 
         The last part returns its values on the host. A GPU before another one may return values in
@@ -185,7 +185,7 @@ class RemoteLayers(ModelPart, Protocol):
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""
 
-    def receive(self, number: int) -> "Passed":
+    def receive(self, number: int) -> "StepValues":
         """Waits for the values of a step's outputs, (outputs, hidden)."""
 
     def raise_if_failed(self) -> None:

@@ -18,7 +18,7 @@ from sharpi.engine.cluster.step_message import (
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
-from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
+from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
 
 
 class Follower:
@@ -99,7 +99,7 @@ class Follower:
         values = self._into.receive(sent.step.num_tokens, self._width)
         return sent._replace(step=sent.step._replace(incoming=values))
 
-    def _pass_on(self, number: int, sent: SentStep, values: Passed) -> None:
+    def _pass_on(self, number: int, sent: SentStep, values: StepValues) -> None:
         outputs = sum(len(segment.outputs) for segment in sent.step.segments)
         if self._is_last and not outputs:
             return

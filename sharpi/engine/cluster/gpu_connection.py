@@ -13,7 +13,7 @@ from sharpi.cluster.wire_count import WireCount
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.errors import ClusterError
-from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.replay.gpu_values import GpuValues, StepValues
 from sharpi.system.closing import Closing
 from sharpi.system.native_threads import start_native
 
@@ -48,7 +48,7 @@ class GpuConnection(Closing):
         self._works: list[Any] = [None] * num_buffers
         self._turn = 0
 
-    def send(self, values: Passed) -> None:
+    def send(self, values: StepValues) -> None:
         """Queues a transfer of hidden states that the device computes, and returns at once.
 
         The values are copied first, so the device's next step may overwrite them. Raises

@@ -17,7 +17,7 @@ from sharpi.engine.cluster.gpu_connections import GpuConnections
 from sharpi.engine.cluster.step_message import pair_body, read_pair, read_values, step_body
 from sharpi.errors import ClusterError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
+from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
 
 
 class RemotePart:
@@ -41,7 +41,7 @@ class RemotePart:
         self.num_ranks, self._on_close = num_ranks, on_close
         self._number, self._has_left = 0, False
         self._wanted: set[int] = set()  # steps whose outputs the caller waits for
-        self._arrived: dict[int, Passed] = {}
+        self._arrived: dict[int, StepValues] = {}
 
     @property
     def max_tokens(self) -> int:
@@ -79,7 +79,7 @@ class RemotePart:
         self._wanted.add(self._number)
         return self._number
 
-    def receive(self, number: int) -> Passed:
+    def receive(self, number: int) -> StepValues:
         """Waits for a step's outputs; raises ClusterError if a rank fails or is lost.
 
         Outputs that come from GPU to GPU stay valid until the next call.

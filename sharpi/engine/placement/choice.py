@@ -63,7 +63,7 @@ class GpuChoice:
         """Opens further GPUs; raises DeviceError if one is missing or cannot be used."""
         first = self.devices[0]
         for index in indices:
-            self.devices = (*self.devices, self._traced(first.sibling(index)))
+            self.devices = (*self.devices, self._traced(first.open_peer(index)))
 
     def _add_usable(self, indices: Sequence[int]) -> None:
         """Opens further GPUs, and adds a note for each that cannot be used."""

@@ -17,7 +17,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.kv_cache import KV_BLOCK, KV_FORMATS, PAGE_POSITIONS, rotation_sizes
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
-from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.unsupported import raise_unsupported
 from sharpi.ops.cuda.window_frames import WindowFrames
 from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, FloatArray
@@ -57,9 +57,9 @@ def layer_bytes(shape: AttentionShape, num_pages: int, types: KvTypes) -> int:
 def _check(shape: AttentionShape) -> None:
     for dim, _ in _parts(shape, F16_TYPES):
         if dim % 2:
-            refuse(f"a KV cache with heads of {dim} values")
+            raise_unsupported(f"a KV cache with heads of {dim} values")
     if shape.value_dim > MAX_VALUE_DIM:
-        refuse(f"heads of {shape.value_dim} values")
+        raise_unsupported(f"heads of {shape.value_dim} values")
 
 
 def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int) -> FloatArray:

@@ -104,7 +104,7 @@ class AwaitWord(NamedTuple):
 
     word: Span
     value: int
-    meanwhile: Work
+    host_work: Work
     layer: int  # the layer whose experts the GPU requests from the host
 
 

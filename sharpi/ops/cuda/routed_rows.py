@@ -33,7 +33,7 @@ class RoutedRows:
         """Returns the number of experts in a group."""
         return experts_at_once(self._factor, num_experts)
 
-    def guard(self, run: Callable[[bool], None], state: int) -> None:
+    def rerun_if_over(self, run: Callable[[bool], None], state: int) -> None:
         """Calls run(False), then run(True) if the first run dropped routed tokens.
 
         `run(True)` must compute fewer tokens at a time, so that none is dropped. It overwrites the

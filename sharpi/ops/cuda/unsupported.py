@@ -15,7 +15,7 @@ GPU_TYPES: Final = frozenset(
 )  # fmt: skip
 
 
-def refuse(what: str) -> NoReturn:
+def raise_unsupported(what: str) -> NoReturn:
     """Raises UnsupportedModelError, which says that there are no CUDA kernels for `what`.
 
     If the model then runs on the CPU, the message becomes a note to the user.
@@ -26,4 +26,4 @@ def refuse(what: str) -> NoReturn:
 def check_type(quant_type: QuantType) -> None:
     """Raises UnsupportedModelError for a quant type that no kernel reads."""
     if quant_type not in GPU_TYPES:
-        refuse(f"{quant_type.name} weights")
+        raise_unsupported(f"{quant_type.name} weights")

@@ -227,7 +227,7 @@ class TestFurtherGpusAreUsedWhereOneIsTooSmall:
         def refuse(index: int) -> CpuDevice:
             raise DeviceError("too old")
 
-        monkeypatch.setattr(first, "sibling", refuse)
+        monkeypatch.setattr(first, "open_peer", refuse)
         config = RunConfig(self.MODEL, vram=8 << 30)
         with load_engine(config, open_device=lambda _: first) as engine:
             assert any("too old" in note or "no room" in note for note in engine.notes)

@@ -88,7 +88,7 @@ class HostFilling:
             held[list(self._layers.moves.residents(number))] = True
             self._move_in_layer(number, _entering(wanted[place], held, ids, self._below is None),
                                 np.flatnonzero(held & ~wanted[place]).tolist())  # fmt: skip
-        self._layers.moves.publish()
+        self._layers.moves.upload_residents()
 
     def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
         """Copies the experts `entering` to VRAM, into free slots or those of the experts `leaving`.
@@ -144,12 +144,12 @@ def _entering(
     Unless RAM holds all experts, only those used in this step are candidates, because only a use
     brings an expert into RAM.
     """
-    lacking = wanted & ~held
+    missing = wanted & ~held
     if not is_all_in_ram:
         used = np.zeros(len(wanted), np.bool_)
         used[ids.ravel()] = True
-        lacking &= used
-    entering: list[int] = np.flatnonzero(lacking).tolist()
+        missing &= used
+    entering: list[int] = np.flatnonzero(missing).tolist()
     return entering
 
 

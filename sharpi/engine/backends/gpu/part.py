@@ -34,7 +34,7 @@ from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.recorded import Call
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
-from sharpi.ops.cuda.replay.gpu_values import Passed, on_host
+from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
@@ -107,7 +107,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._program(self._settings.num_outputs)
         return self._prompts.max_tokens
 
-    def run(self, step: StepOfPart, max_outputs: int) -> Passed:
+    def run(self, step: StepOfPart, max_outputs: int) -> StepValues:
         """Runs short segments together in one pass, and each prompt's segment in its own passes."""
         if self._memory.growth is not None:
             self._grow_cache(pages_of(step.segments))
@@ -153,7 +153,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         return int(self.gpu_tier.shares)
 
     def _run_passes(
-        self, program: GpuProgram, passes: Sequence[GpuPass], incoming: Passed | None
+        self, program: GpuProgram, passes: Sequence[GpuPass], incoming: StepValues | None
     ) -> Values:
         self._kept = kept = KeptRoutes(trims=self._trims)
         given = None if incoming is None else on_host(incoming)
@@ -179,7 +179,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         self,
         program: GpuProgram,
         segments: tuple[Segment, ...],
-        incoming: Passed | None,
+        incoming: StepValues | None,
         *,
         largest: bool = False,
         reads: bool = True,

@@ -21,7 +21,7 @@ from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
-from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.unsupported import raise_unsupported
 from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import TierPlan
@@ -69,7 +69,9 @@ def gpu_slots(
     if not slotted:
         return None
     if model.num_experts > MAX_EXPERTS or model.num_experts_per_token > MAX_USED:
-        refuse(f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token")
+        raise_unsupported(
+            f"slots of {model.num_experts} experts, {model.num_experts_per_token} of a token"
+        )
     layers = plan.layers[: model.num_layers]  # an MTP head runs on the CPU
     slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in layers)
     shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)

@@ -17,7 +17,10 @@ _GATE_UP_DOWN = 3
 
 
 class SlotMoves:
-    """The host's record of which expert is in which slot; `publish` copies it to the device."""
+    """The host's record of which expert is in which slot.
+
+    `upload_residents` copies it to the device.
+    """
 
     def __init__(self, device: Device, memories: SlotMemories) -> None:
         self._device, self._memories = device, memories
@@ -54,8 +57,8 @@ class SlotMoves:
     def matrices(self, number: int) -> tuple[int, ...]:
         """Returns the first matrix in each tensor of a layer: 0 for gate, 1 for up, 2 for down."""
         tensors = self._memories.tensors[number]
-        lacking = _GATE_UP_DOWN - sum(len(tensor.matrices) for tensor in tensors)
-        return tuple(lacking + tensor.matrices[0] for tensor in tensors)
+        num_missing = _GATE_UP_DOWN - sum(len(tensor.matrices) for tensor in tensors)
+        return tuple(num_missing + tensor.matrices[0] for tensor in tensors)
 
     def move_in(
         self, number: int, expert: int, victim: int | None, tensors: Sequence[HostArray]
@@ -73,7 +76,7 @@ class SlotMoves:
             self._device.upload(span, tensor)
         self._changed.add(number)
 
-    def publish(self) -> None:
+    def upload_residents(self) -> None:
         """Copies to the device which experts have slots now."""
         for number in self._changed:
             self._memories.tables.set_residents(number, self._in_slot[number])

@@ -16,7 +16,7 @@ from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, is_product
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.unsupported import refuse
+from sharpi.ops.cuda.unsupported import raise_unsupported
 from sharpi.ops.interface import FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,
@@ -74,7 +74,7 @@ class RecurrentOnGpu:
         shape: DeltaNetShape,
     ) -> RecordedTensor:
         if shape.key_dim > MAX_KEYS:
-            refuse(f"delta nets with keys of {shape.key_dim} values")
+            raise_unsupported(f"delta nets with keys of {shape.key_dim} values")
         rec = self._recording
         for array in (rates.a, rates.dt_bias):
             rec.weights.register(array)
@@ -106,7 +106,7 @@ class RecurrentOnGpu:
         shape: Mamba2Shape,
     ) -> RecordedTensor:
         if shape.state_size > MAX_KEYS:
-            refuse(f"Mamba-2 states of {shape.state_size} keys")
+            raise_unsupported(f"Mamba-2 states of {shape.state_size} keys")
         rec = self._recording
         for array in (rates.a, skip, rates.dt_bias):
             rec.weights.register(array)

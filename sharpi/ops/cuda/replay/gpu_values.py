@@ -35,7 +35,7 @@ class GpuValues(Struct, frozen=True):
         return values
 
 
-Passed = npt.NDArray[np.float32] | GpuValues
+StepValues = npt.NDArray[np.float32] | GpuValues
 
 
 def on_host(values: Any) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.gpu_states import GpuStates
 from sharpi.ops.cuda.recorded import Calls, MissMode, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.replay.gpu_values import GpuValues, StepValues
 from sharpi.ops.cuda.replay.next_step import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
@@ -54,7 +54,7 @@ class GpuProgram:
     def run(
         self,
         sequences: Sequence[SequenceInputs],
-        incoming: Passed | None = None,
+        incoming: StepValues | None = None,
         *,
         largest: bool = False,
         reads: bool = True,
@@ -98,7 +98,7 @@ class GpuProgram:
     def _begin(
         self,
         sequences: Sequence[SequenceInputs],
-        incoming: Passed | None,
+        incoming: StepValues | None,
         step: StepShape,
     ) -> None:
         self.inputs.write(sequences)
@@ -108,7 +108,7 @@ class GpuProgram:
         if routed is None or step.is_decode or step.sequences > 1:
             self.step_replay.replay(step._replace(is_exact=step.sequences > 1))
         else:
-            routed.guard(
+            routed.rerun_if_over(
                 lambda exactly: self.step_replay.replay(step._replace(is_exact=exactly)), state
             )
         self._num_results = step.rows(self._result_rows)

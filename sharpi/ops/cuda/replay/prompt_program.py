@@ -93,7 +93,7 @@ class PromptProgram:
         if routed is None:
             self._run(batches, incoming)
         else:
-            routed.guard(
+            routed.rerun_if_over(
                 lambda is_exact: self._run(batches, incoming, is_exact=is_exact), prompt.state
             )
         if not self._program.has_output:

@@ -8,7 +8,7 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.replay.gpu_values import GpuValues, Passed
+from sharpi.ops.cuda.replay.gpu_values import GpuValues, StepValues
 from sharpi.ops.cuda.window_frames import WindowFrames
 
 _INT_BYTES, _FLOAT_BYTES = 4, 4
@@ -126,7 +126,7 @@ class StepInputs:
             frames = tables[first + self.num_pages : first + self.table_stride]
             self.frames.write(frames, each.position, each.end, each.pages)
 
-    def write_incoming(self, values: Passed) -> None:
+    def write_incoming(self, values: StepValues) -> None:
         """Writes the values (tokens, hidden) that another processor computed."""
         if isinstance(values, GpuValues):
             values.send(self._device, self.incoming)

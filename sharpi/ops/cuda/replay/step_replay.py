@@ -153,7 +153,7 @@ class StepReplay:
             case WriteWord():
                 return partial(device.write_word, *call)
             case AwaitWord():
-                return partial(device.await_word, call.word, call.value, call.meanwhile)
+                return partial(device.await_word, call.word, call.value, call.host_work)
             case SideStream():
                 return partial(
                     self._on_side_stream, call.key, [self._bound(each) for each in call.calls]
