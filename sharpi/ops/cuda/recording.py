@@ -32,8 +32,8 @@ class Stage(Struct, frozen=True):
 
     operations: list[Calls]
     layer: int | None  # the layer, if the operations are its experts; otherwise None
-    enters: list[Buffer]  # written before the stage, and read in it or later
-    leaves: list[Buffer]  # written in the stage or before, and read later
+    live_in: list[Buffer]  # written before the stage, and read in it or later
+    live_out: list[Buffer]  # written in the stage or before, and read later
     sums: list[Buffer]  # the sums of experts, to which chunks may add one after the other
 
 
@@ -115,9 +115,9 @@ class Recording:
         return [self._stage(begin, end) for begin, end in pairwise(cuts)]
 
     def _stage(self, begin: int, end: int) -> Stage:
-        leaves, layer = self._live(end), self._experts.get(begin)
-        sums = [each for each in leaves if each.first == begin] if layer is not None else []
-        return Stage(self._operations[begin:end], layer, self._live(begin), leaves, sums)
+        live_out, layer = self._live(end), self._experts.get(begin)
+        sums = [each for each in live_out if each.first == begin] if layer is not None else []
+        return Stage(self._operations[begin:end], layer, self._live(begin), live_out, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
         """Returns the buffers that are written before operation `cut` and read at or after it.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
 
-LANES = (12, 4)
+ARRAYS = (12, 4)
 
 
 @settings(deadline=None, max_examples=40)
@@ -17,20 +17,20 @@ def test_rows_come_back(page: int, on_gpu: int, in_ram: int, batch: int) -> None
     device = CpuDevice(check=False)
     tokens = page * (on_gpu + in_ram)
     sizes = StashSizes(tokens, page, on_gpu, in_ram)
-    stash = PromptStash(device, LANES, sizes)
+    stash = PromptStash(device, ARRAYS, sizes)
     rng, written = np.random.default_rng(0), []
     for first in range(0, tokens, batch):
         count = min(batch, tokens - first)
-        for lane, row_bytes in ((0, 8), (1, 4)):
+        for array, row_bytes in ((0, 8), (1, 4)):
             data = rng.integers(0, 256, count * row_bytes, np.uint8)
             rows = Span(device.allocate(data.nbytes), 0, data.nbytes)
             device.upload(rows, data)
-            for part, stashed in stash.row_pairs(lane, first, rows, row_bytes):
+            for part, stashed in stash.row_pairs(array, first, rows, row_bytes):
                 device.copy(stashed, part)
-            written.append((lane, first, row_bytes, data))
-    for lane, first, row_bytes, data in written:
+            written.append((array, first, row_bytes, data))
+    for array, first, row_bytes, data in written:
         rows, found = Span(device.allocate(data.nbytes), 0, data.nbytes), np.empty_like(data)
-        for part, stashed in stash.row_pairs(lane, first, rows, row_bytes):
+        for part, stashed in stash.row_pairs(array, first, rows, row_bytes):
             device.copy(part, stashed)
         device.download(rows, found)
         assert np.array_equal(found, data)

@@ -26,16 +26,16 @@ from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
 from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 
-# Pairs of a lane of the stash and the buffer whose rows are in it.
-Lanes = tuple[tuple[int, Buffer], ...]
+# Pairs of an array of the stash and the buffer whose rows are in it.
+StashedBuffers = tuple[tuple[int, Buffer], ...]
 
 
 class _Pass(Struct, frozen=True):
     """Operations that every batch of a prompt runs before any batch runs the next pass."""
 
     operations: Sequence[Calls]
-    enters: Lanes  # buffers that are copied from the stash before the operations
-    leaves: Lanes  # buffers that are copied to the stash after the operations
+    live_in: StashedBuffers  # buffers that are copied from the stash before the operations
+    live_out: StashedBuffers  # buffers that are copied to the stash after the operations
     chunk: int | None = None  # the chunk of experts to compute, None for all
     is_last: bool = True  # the last chunk of a layer
 
@@ -56,7 +56,7 @@ class PromptProgram:
         self._device = program.recording.device
         self._stages = program.recording.stages
         self._batch = program.recording.limits.max_tokens
-        self._stash = PromptStash(self._device, _lane_bytes(self._stages), sizes)
+        self._stash = PromptStash(self._device, _array_bytes(self._stages), sizes)
         max_batches = -(-sizes.max_tokens // self._batch)
         self._inputs = PromptInputs(self._device, program.inputs, max_batches)
         program.outputs.allocate_prompt_routes(sizes.max_tokens)
@@ -145,16 +145,16 @@ class PromptProgram:
         """
         passes: list[_Pass] = []
         for stage in self._stages:
-            enters, leaves = _lanes(stage.enters), _lanes(stage.leaves)
+            live_in, live_out = _stashed_buffers(stage.live_in), _stashed_buffers(stage.live_out)
             num_chunks = (
                 1 if stage.layer is None else self._program.expert_weights.num_chunks(stage.layer)
             )
             if stage.layer is None:
-                passes.append(_Pass(stage.operations, enters, leaves))
+                passes.append(_Pass(stage.operations, live_in, live_out))
             elif num_chunks == 1:
                 before = passes.pop()
                 operations = [*before.operations, *stage.operations]
-                passes.append(_Pass(operations, before.enters, leaves))
+                passes.append(_Pass(operations, before.live_in, live_out))
             else:
                 passes += _passes_of_chunks(stage, num_chunks)
         return passes
@@ -166,19 +166,19 @@ class PromptProgram:
                 return
             chunk = None
         self._inputs.select(index)
-        for rows, stashed in self._row_pairs(each.enters, batch):
+        for rows, stashed in self._row_pairs(each.live_in, batch):
             self._device.copy(rows, stashed)
         self._program.step_replay.start(each.operations, batch.step._replace(chunk=chunk))
-        for rows, stashed in self._row_pairs(each.leaves, batch):
+        for rows, stashed in self._row_pairs(each.live_out, batch):
             self._device.copy(stashed, rows)
 
-    def _row_pairs(self, lanes: Lanes, batch: _Batch) -> Iterator[tuple[Span, Span]]:
+    def _row_pairs(self, buffers: StashedBuffers, batch: _Batch) -> Iterator[tuple[Span, Span]]:
         """Yields pairs of spans: rows of a batch in a buffer, and the same rows in the stash."""
-        for lane, buffer in lanes:
+        for array, buffer in buffers:
             span = self._program.recording.at(buffer)
             assert span is not None
             rows = span.part(0, batch.step.rows(buffer.rows) * buffer.row_bytes)
-            yield from self._stash.row_pairs(lane, batch.first, rows, buffer.row_bytes)
+            yield from self._stash.row_pairs(array, batch.first, rows, buffer.row_bytes)
 
     @property
     def hidden(self) -> npt.NDArray[np.float32]:
@@ -198,31 +198,31 @@ class PromptProgram:
 
 def token_bytes(stages: Sequence[Stage]) -> int:
     """Returns the bytes that one token needs in the stash."""
-    return sum(_lane_bytes(stages))
+    return sum(_array_bytes(stages))
 
 
 def _passes_of_chunks(stage: Stage, num_chunks: int) -> Iterator[_Pass]:
-    enters, last = _lanes(stage.enters), num_chunks - 1
-    sums = _lanes(stage.sums, len(enters))
+    live_in, last = _stashed_buffers(stage.live_in), num_chunks - 1
+    sums = _stashed_buffers(stage.sums, len(live_in))
     for chunk in range(num_chunks):
-        leaves = _lanes(stage.leaves) if chunk == last else sums
-        entering = (*enters, *sums) if chunk else enters
-        yield _Pass(stage.operations, entering, leaves, chunk, chunk == last)
+        live_out = _stashed_buffers(stage.live_out) if chunk == last else sums
+        chunk_live_in = (*live_in, *sums) if chunk else live_in
+        yield _Pass(stage.operations, chunk_live_in, live_out, chunk, chunk == last)
 
 
-def _lanes(buffers: Sequence[Buffer], first: int = 0) -> Lanes:
+def _stashed_buffers(buffers: Sequence[Buffer], first: int = 0) -> StashedBuffers:
     return tuple(enumerate(buffers, first))
 
 
-def _lane_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Returns the bytes per token of each lane of the stash.
+def _array_bytes(stages: Sequence[Stage]) -> list[int]:
+    """Returns the bytes per token of each array of the stash.
 
-    They are the largest row size among the buffers that use the lane.
+    They are the largest row size among the buffers that use the array.
     """
     sizes: list[int] = []
     for stage in stages:
-        for lane, buffer in _lanes([*stage.enters, *stage.sums]):
-            sizes += [0] * (lane + 1 - len(sizes))
+        for array, buffer in _stashed_buffers([*stage.live_in, *stage.sums]):
+            sizes += [0] * (array + 1 - len(sizes))
             assert buffer.row_bytes or buffer.rows is Rows.OUTPUTS, "no rows to keep"
-            sizes[lane] = max(sizes[lane], buffer.row_bytes)
+            sizes[array] = max(sizes[array], buffer.row_bytes)
     return sizes

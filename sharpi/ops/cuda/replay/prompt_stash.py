@@ -31,27 +31,27 @@ class StashSizes(Struct, frozen=True):
 
 
 class PromptStash:
-    """The memory of a stash, divided into lanes: arrays with one row per token.
+    """The memory of a stash, divided into arrays with one row per token.
 
-    Lane i stores one intermediate value, in rows of `lane_bytes[i]` bytes.
+    Array i stores one intermediate value, in rows of `array_bytes[i]` bytes.
     """
 
-    def __init__(self, device: Device, lane_bytes: Sequence[int], sizes: StashSizes) -> None:
+    def __init__(self, device: Device, array_bytes: Sequence[int], sizes: StashSizes) -> None:
         self.sizes = sizes
-        self._lane_bytes = tuple(lane_bytes)
+        self._array_bytes = tuple(array_bytes)
         self._gpu_tokens = sizes.gpu_pages * sizes.page_tokens
         self._host_tokens = sizes.host_pages * sizes.page_tokens
-        size = sum(lane_bytes) * self._gpu_tokens
+        size = sum(array_bytes) * self._gpu_tokens
         self._gpu = Span(device.allocate(size), 0, size)
         self._host = self._gpu.part(0, 0)
         if sizes.host_pages:
-            size = sum(lane_bytes) * self._host_tokens
+            size = sum(array_bytes) * self._host_tokens
             self._host = Span(device.mapped(size)[0], 0, size)
 
     def row_pairs(
-        self, lane: int, first: int, rows: Span, row_bytes: int
+        self, array: int, first: int, rows: Span, row_bytes: int
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields pairs of spans, between which rows are copied: part of `rows`, part of the lane.
+        """Yields pairs of spans, between which rows are copied: part of `rows`, part of the array.
 
         `rows` belong to the tokens from `first` on. There are two pairs if some of these tokens are
         in GPU pages and others in host pages.
@@ -65,5 +65,5 @@ class PromptStash:
         for pool, tokens, token, begin, end in parts:
             if begin < end:
                 size = (end - begin) * row_bytes
-                at = sum(self._lane_bytes[:lane]) * tokens + token * self._lane_bytes[lane]
+                at = sum(self._array_bytes[:array]) * tokens + token * self._array_bytes[array]
                 yield rows.part(begin * row_bytes, size), pool.part(at, size)
