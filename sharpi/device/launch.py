@@ -83,7 +83,7 @@ class Launch(Struct, frozen=True):
     arguments: tuple[Argument, ...]
     writes: frozenset[int]  # indices of the arguments that the kernel writes
     shared_bytes: int = 0
-    reaches: tuple[Span, ...] = ()  # memory that the kernel accesses through addresses in a table
+    referenced: tuple[Span, ...] = ()  # memory that the kernel accesses through address tables
     # A programmatic dependent launch: the kernel itself waits for the end of the preceding launch.
     is_dependent: bool = False
 

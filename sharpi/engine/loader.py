@@ -245,7 +245,7 @@ def _gpu_slots(
     slots = tuple(
         gpu_slots(
             config.experts, decided.model, plan, place, decided.profile,
-            is_reached=found.reads_ram, can_use_cpu=found.can_use_cpu,
+            reads_ram=found.reads_ram, can_use_cpu=found.can_use_cpu,
             num_computed=config.num_cpu_moe,
         )
         for place in plan.gpus

@@ -11,7 +11,7 @@ import cpu_library
 import numpy as np
 import numpy.typing as npt
 from check_samples import CheckSamples
-from cpu_kernel import REACHED, Cells, CpuKernel, Region, Shape
+from cpu_kernel import REFERENCED, Cells, CpuKernel, Region, Shape
 from cpu_memory import CpuMemory, RegisteredMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 from type_groups import build_defines
@@ -195,7 +195,7 @@ def launch_regions(launch: Launch) -> Iterator[Region]:
     """
     spans = [(i, a) for i, a in enumerate(launch.arguments) if isinstance(a, Span)]
     written = {id(span.memory) for i, span in spans if i in launch.writes}
-    for index, span in spans + [(REACHED, span) for span in launch.reaches]:
+    for index, span in spans + [(REFERENCED, span) for span in launch.referenced]:
         cells = memory_of(span).cells() if id(span.memory) in written else ()
         begin, end = span.address, span.address + span.num_bytes
         if launch.kernel.quant_type == "mxfp4" and index not in launch.writes:

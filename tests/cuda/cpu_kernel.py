@@ -12,7 +12,7 @@ from kernel_build import engine_library, source_line
 
 from sharpi.device.launch import Argument, Span
 
-REACHED = -1  # in place of an argument's number: memory found through a table
+REFERENCED = -1  # in place of an argument's number: memory found through a table
 _SCALARS = {np.int32: "i4", np.int64: "i8", np.float32: "f4"}
 _ENGINE = threading.Lock()  # it runs one launch at a time
 
@@ -151,9 +151,11 @@ class CpuKernel:
 
     def _worded(self, fault: Fault) -> str:
         what = fault.what.decode()
-        if fault.argument >= REACHED:
+        if fault.argument >= REFERENCED:
             what += (
-                f", in argument {fault.argument}" if fault.argument >= 0 else ", in reached memory"
+                f", in argument {fault.argument}"
+                if fault.argument >= 0
+                else ", in referenced memory"
             )
         where = f"{fault.file.decode()}:{fault.line}"
         if fault.instruction:

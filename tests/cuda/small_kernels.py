@@ -29,7 +29,7 @@ class SmallKernels:
         shared_bytes: int = 0,
         order: int = FORWARD,
         writes: Sequence[int] = (0,),
-        reaches: tuple[Span, ...] = (),
+        referenced: tuple[Span, ...] = (),
         is_dependent: bool = False,
     ) -> None:
         """Runs with checks; raises LaunchError."""
@@ -40,7 +40,7 @@ class SmallKernels:
             arguments,
             frozenset(writes),
             shared_bytes,
-            reaches,
+            referenced,
             is_dependent,
         )
         CpuDevice(order=order, texts=self._texts).launch(launch)

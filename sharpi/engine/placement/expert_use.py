@@ -89,7 +89,7 @@ def expert_use(
         gpu=None if gpu is None else _of_gpu(gpu),
         ram=None if ram_policy is None else _of_ram(ram_request(config, plan), plan, ram_policy),
         miss=modes[0] if len(modes) == 1 else None,
-        reads_ram=gpu is not None and gpu.settings.is_reached,
+        reads_ram=gpu is not None and gpu.settings.reads_ram,
         has_stash=any(place.stash.max_tokens > 0 for place in plan.gpus),
         has_profile=profile is not None and bool(profile.uses.any()),
         only_prompts=config.given.command in _ONLY_PROMPTS,

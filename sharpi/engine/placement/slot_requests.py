@@ -86,11 +86,11 @@ def gpu_request(
         return None
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
-    is_reached = plan.is_mapped and not config.cpu_moe
+    reads_ram = plan.is_mapped and not config.cpu_moe
     found = (
         gpu_slots(
             config.experts, model, plan, place, profile,
-            is_reached=is_reached, num_computed=config.num_cpu_moe,
+            reads_ram=reads_ram, num_computed=config.num_cpu_moe,
         )
         for place in plan.gpus
     )  # fmt: skip

@@ -74,10 +74,10 @@ def test_memory_reached_through_a_table() -> None:
     found, y = integers([3, 4]), integers([0])
     table = Span(CpuDevice().allocate(8), 0, 8)
     CpuDevice().upload(table, np.array([found.address], np.uint64))
-    KERNELS.run("through_table", table, y, np.int32(0), writes=[1], reaches=(found,))
+    KERNELS.run("through_table", table, y, np.int32(0), writes=[1], referenced=(found,))
     assert values(y) == [4]
-    with pytest.raises(LaunchError, match="of what is only read, in reached memory"):
-        KERNELS.run("through_table", table, y, np.int32(1), writes=[1], reaches=(found,))
+    with pytest.raises(LaunchError, match="of what is only read, in referenced memory"):
+        KERNELS.run("through_table", table, y, np.int32(1), writes=[1], referenced=(found,))
     # Unnamed, it is outside, or beside an argument if the allocator laid it there.
     with pytest.raises(LaunchError, match=r"begins|outside every argument"):
         KERNELS.run("through_table", table, y, np.int32(0), writes=[1])

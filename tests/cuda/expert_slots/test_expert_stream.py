@@ -58,7 +58,7 @@ def random_host_copies(
 
 def bytes_at(stream: ExpertStream, address: int, size: int) -> np.ndarray:
     """Returns the bytes at an address of the buffers."""
-    for span in stream.reach:
+    for span in stream.referenced:
         if span.address <= address and address + size <= span.address + span.num_bytes:
             return host_bytes(span.part(address - span.address, size))
     raise AssertionError("an address outside the buffers")

@@ -97,7 +97,7 @@ def page_locked_embedding(
     None where the driver allows no reads from RAM, no kernel reads the embedding's quant type, or
     an MTP head keeps the CPU busy.
     """
-    reads = (slots is None or slots.settings.is_reached) and not config.has_head
+    reads = (slots is None or slots.settings.reads_ram) and not config.has_head
     if not reads or weights.embedding.quant_type not in GPU_TYPES:
         return None
     return device.register_array(weights.embedding.data)

@@ -54,13 +54,13 @@ def gpu_slots(
     place: GpuPlace,
     profile: ExpertProfile | None,
     *,
-    is_reached: bool,
+    reads_ram: bool,
     can_use_cpu: bool = True,
     num_computed: int = 0,
 ) -> GpuSlots | None:
     """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
-    `is_reached`: the GPU can read experts from RAM. `can_use_cpu`: the GPU can request experts from
+    `reads_ram`: the GPU can read experts from RAM. `can_use_cpu`: the GPU can request experts from
     the CPU, and wait for the results. At least one of the two must be true. The CPU computes the
     experts of the first `num_computed` layers. Raises UsageError, and UnsupportedModelError if the
     model has more experts than the slot kernels support.
@@ -80,11 +80,11 @@ def gpu_slots(
     if policy.kind.has_budget:
         policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
         notes = ("on a GPU the learned policies can only load missed experts: using learned-keep",)
-    is_filled = not is_reached and _changes(policy) and any(slots)
-    if not is_reached:
+    is_filled = not reads_ram and _changes(policy) and any(slots)
+    if not reads_ram:
         policy = _begun(policy)
-    kind = policy.kind if is_reached else PolicyKind.STATIC
-    predicts = predictor is not None and is_reached and place.staging.num_early > 0
+    kind = policy.kind if reads_ram else PolicyKind.STATIC
+    predicts = predictor is not None and reads_ram and place.staging.num_early > 0
     if predicts and predictor not in GPU_PREDICTORS:
         notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
         predictor = DEFAULT_PREDICTOR
@@ -93,17 +93,17 @@ def gpu_slots(
     )
     settings = SlotSettings(
         rules=rules,
-        first={index: _first(policy, index, slots[index], is_reached) for index in slotted},
+        first={index: _first(policy, index, slots[index], reads_ram) for index in slotted},
         num_staging=place.staging.num_missed,
         num_early=place.staging.num_early if predicts else 0,
         num_streamed=place.staging.num_streamed,
         predictor=predictor or DEFAULT_PREDICTOR,
-        is_reached=is_reached,
+        reads_ram=reads_ram,
         computed=frozenset(index for index in slotted if index < num_computed),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
-    reads = is_reached and len(settings.computed) < len(slotted)
-    modes = _modes(config, is_reached=reads, can_use_cpu=can_use_cpu)
+    reads = reads_ram and len(settings.computed) < len(slotted)
+    modes = _modes(config, reads_ram=reads, can_use_cpu=can_use_cpu)
     return GpuSlots(
         settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(config, policy),
         place.growth, is_filled, may_stop_filling=falls_back(config, policy.kind),
@@ -123,16 +123,16 @@ def _begun(policy: PolicySettings) -> PolicySettings:
     return replace(policy, pinned=policy.pinned or policy.warm or all_experts, warm=())
 
 
-def _first(policy: PolicySettings, layer: int, num_slots: int, is_reached: bool) -> FirstSlots:
-    """Returns a layer's first experts; if not `is_reached`, they never change during a step."""
+def _first(policy: PolicySettings, layer: int, num_slots: int, reads_ram: bool) -> FirstSlots:
+    """Returns a layer's first experts; if not `reads_ram`, they never change during a step."""
     warm = policy.warm[layer] if policy.warm else ()
     first = FirstSlots(num_slots, policy.pins(layer), warm)
-    return first if is_reached else FirstSlots(num_slots, tuple(first.residents(policy.kind)))
+    return first if reads_ram else FirstSlots(num_slots, tuple(first.residents(policy.kind)))
 
 
-def _modes(config: ExpertConfig, *, is_reached: bool, can_use_cpu: bool) -> tuple[MissMode, ...]:
+def _modes(config: ExpertConfig, *, reads_ram: bool, can_use_cpu: bool) -> tuple[MissMode, ...]:
     """Returns the miss modes to choose from."""
-    if not is_reached:
+    if not reads_ram:
         return ("cpu",)
     possible: tuple[MissMode, ...] = (
         ("stream", "load", "cpu") if can_use_cpu else ("stream", "load")

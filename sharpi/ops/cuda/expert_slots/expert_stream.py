@@ -65,7 +65,7 @@ class ExpertStream:
         return self._num_copied
 
     @property
-    def reach(self) -> tuple[Span, ...]:
+    def referenced(self) -> tuple[Span, ...]:
         """The memory of both buffers; the address tables may point into it."""
         return tuple(self._buffers)
 

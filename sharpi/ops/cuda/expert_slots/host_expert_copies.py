@@ -13,19 +13,19 @@ Addresses = npt.NDArray[np.uint64]
 class HostExpertCopies:
     """The host copies of the `num_experts` experts in the tensor `data`.
 
-    With `is_reached` they are page-locked in place, so that the GPU can read them; the constructor
-    raises DeviceError if that fails. Otherwise they stay pageable, and every address is 0.
+    With `is_page_locked` they are page-locked in place, so that the GPU can read them; the
+    constructor raises DeviceError if that fails. Otherwise they stay pageable, and every address is 0.
     """
 
     def __init__(
-        self, device: Device, data: HostArray, num_experts: int, *, is_reached: bool = True
+        self, device: Device, data: HostArray, num_experts: int, *, is_page_locked: bool = True
     ) -> None:
         self.num_experts, self.stride = num_experts, data.nbytes // num_experts
         self._data = data.reshape(num_experts, -1).view(np.uint8)
-        self._memory = _page_locked(device, data) if is_reached else None
+        self._memory = _page_locked(device, data) if is_page_locked else None
 
     @property
-    def reach(self) -> tuple[Span, ...]:
+    def referenced(self) -> tuple[Span, ...]:
         """The memory to which `addresses` point; empty if it is not page-locked."""
         if self._memory is None:
             return ()

@@ -52,7 +52,7 @@ class PrefillExpertAccess:
     @property
     def streams(self) -> bool:
         """True if there are buffers to which missed experts can be streamed."""
-        return self._settings.num_streamed > 0 and self._settings.is_reached
+        return self._settings.num_streamed > 0 and self._settings.reads_ram
 
     @cached_property
     def stream(self) -> ExpertStream:
@@ -61,7 +61,7 @@ class PrefillExpertAccess:
         host_copies = {
             number: [t.host_copies for t in tensors]
             for number, tensors in self._memories.tensors.items()
-            if self._settings.reaches(number)
+            if self._settings.reads_host_copies(number)
         }
         return ExpertStream(self._device, host_copies, self._settings.num_streamed)
 
@@ -106,11 +106,11 @@ class PrefillExpertAccess:
         self._upload(numbers, states)
 
     def _choose(self, number: int, tokens: int, step: StepShape) -> ExpertAccess:
-        rules, is_reached = self._settings.rules, self._settings.reaches(number)
+        rules, reads_ram = self._settings.rules, self._settings.reads_host_copies(number)
         is_many = tokens * rules.experts_per_token >= STREAMED_ITEMS * rules.num_experts
-        if self.streams and is_reached and is_many:
+        if self.streams and reads_ram and is_many:
             return "streamed"
-        return "in place" if is_reached and step.misses != "cpu" else "host"
+        return "in place" if reads_ram and step.misses != "cpu" else "host"
 
     def _upload(self, numbers: Iterable[int], states: Mapping[int, SlotStates]) -> None:
         """Uploads the address tables of the layers `numbers` in one copy."""

@@ -30,7 +30,7 @@ class SlotPiece(Struct, frozen=True):
     """
 
     host_addresses: NDArray[np.uint64]  # (experts,), the addresses of the host copies
-    reach: tuple[Span, ...]  # all memory that the host addresses point into
+    referenced: tuple[Span, ...]  # all memory that the host addresses point into
     num_bytes: int  # bytes of one expert's part
     stride: int  # bytes from one slot to the next
     slots: Span
@@ -107,7 +107,7 @@ class SlotLayer(Struct, frozen=True):
                 piece.staging,
                 piece.stride,
                 piece.num_bytes,
-                piece.reach,
+                piece.referenced,
             )
             for piece in self.pieces
         )

@@ -33,9 +33,11 @@ class SlotMemories:
     @cached_property
     def tensors(self) -> dict[int, tuple[ExpertTensor, ...]]:
         """The tensors of each layer's experts, with their host copies, by layer number."""
-        reaches = self._settings.reaches
+        reads_host_copies = self._settings.reads_host_copies
         return {
-            number: tensors_of(self._device, expert_weights, is_reached=reaches(number))
+            number: tensors_of(
+                self._device, expert_weights, is_page_locked=reads_host_copies(number)
+            )
             for number, expert_weights in self._layers.items()
         }
 
@@ -121,11 +123,11 @@ class SlotMemories:
             for matrix, table in zip(tensor.matrices, piece.tables, strict=True)
         }
 
-    def reach(self, number: int) -> Iterator[Span]:
+    def referenced(self, number: int) -> Iterator[Span]:
         """Yields the memory to which a layer's address tables may point.
 
         It does not include the buffers of `ExpertStream`.
         """
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
-            yield from piece.reach
+            yield from piece.referenced

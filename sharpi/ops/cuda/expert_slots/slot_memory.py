@@ -44,7 +44,7 @@ class ExpertTensor(Struct, frozen=True):
 
 
 def tensors_of(
-    device: Device, expert_weights: ExpertWeights, *, is_reached: bool
+    device: Device, expert_weights: ExpertWeights, *, is_page_locked: bool
 ) -> tuple[ExpertTensor, ...]:
     """Returns the tensors of a layer's expert weights; gate and up may be in one tensor."""
     all_matrices, owners = matrices_of(expert_weights), dict[int, list[int]]()
@@ -54,7 +54,7 @@ def tensors_of(
     for indices in owners.values():
         stacked = all_matrices[indices[0]]
         host_copies = HostExpertCopies(
-            device, stacked.data, stacked.num_experts, is_reached=is_reached
+            device, stacked.data, stacked.num_experts, is_page_locked=is_page_locked
         )
         tensors.append(ExpertTensor(host_copies, tuple(indices)))
     return tuple(tensors)
@@ -113,7 +113,7 @@ def _piece(
     )
     return SlotPiece(
         host_addresses=host_copies.addresses,
-        reach=host_copies.reach,
+        referenced=host_copies.referenced,
         num_bytes=host_copies.stride,
         stride=stride,
         slots=Span(device.allocate(size), 0, size),

@@ -16,10 +16,10 @@ class SlotSettings(Struct, frozen=True):
     num_staging: int  # staging buffers, which hold experts for one use
     num_early: int  # early slots, to which predicted experts are prefetched
     num_streamed: int  # experts in each of the two buffers that stream experts for batches
-    is_reached: bool = True  # the GPU can read host copies
+    reads_ram: bool = True  # the GPU can read host copies
     predictor: str = "router"  # predicts the experts to prefetch: router, last-layer or frequency
     computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
-    def reaches(self, number: int) -> bool:
+    def reads_host_copies(self, number: int) -> bool:
         """Returns True if the GPU can read the host copies of a layer's experts."""
-        return self.is_reached and number not in self.computed
+        return self.reads_ram and number not in self.computed

@@ -86,7 +86,7 @@ class SlottedLayers:
     def fetches_early(self, number: int) -> bool:
         """Returns True if predicted experts of a layer can be prefetched to early slots."""
         s = self._settings
-        return s.num_early > 0 and s.reaches(number) and number in s.first
+        return s.num_early > 0 and s.reads_host_copies(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
         """Returns the step's shape with the miss mode of a layer.
@@ -152,12 +152,14 @@ class SlottedLayers:
     def _gpu_matrices(
         self, number: int, tables: Mapping[int, Span]
     ) -> tuple[GpuStackedMatrix, ...]:
-        reach = tuple(self._memories.reach(number))
+        referenced = tuple(self._memories.referenced(number))
         if self.prefill_access.streams:
-            reach += self.prefill_access.stream.reach
+            referenced += self.prefill_access.stream.referenced
         optional = self._weights.optional
         return tuple(
-            GpuStackedMatrix(tables[index], optional(stacked.bias), reach, optional(stacked.scales))
+            GpuStackedMatrix(
+                tables[index], optional(stacked.bias), referenced, optional(stacked.scales)
+            )
             for index, stacked in enumerate(matrices_of(self._layers[number]))
         )
 

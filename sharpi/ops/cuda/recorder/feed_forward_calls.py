@@ -100,6 +100,6 @@ class _Calls(Struct, frozen=True):
 
 def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:
     """Returns the matrix of expert 0 in a stacked matrix of which all experts are on the GPU."""
-    data = part.reach[0].part(offset_of(stacked), stacked.expert_bytes)
+    data = part.referenced[0].part(offset_of(stacked), stacked.expert_bytes)
     factor = 1.0 if stacked.scales is None else float(stacked.scales[0])
     return OnGpu(data, part.bias, stacked.quant_type, stacked.rows, stacked.columns, factor)

@@ -161,7 +161,7 @@ def test_weights_of_bf16_that_are_no_normal_halves(device: Device) -> None:
     routes = routes_of(device, (2,))
     stacked = stacked_experts(device, QuantType.BF16, (1, *weights.shape), has_bias=False)
     table = upload(device, np.array([data.address], np.uint64))
-    part = msgspec.structs.replace(stacked.part, addresses=table, reach=(data,))
+    part = msgspec.structs.replace(stacked.part, addresses=table, referenced=(data,))
     x, _ = in_f16(device, np.ones((1, 64), np.float32))
     found, _ = product(device, routes, replace(stacked, part=part), x, QuantType.BF16)
     np.testing.assert_array_equal(found[exponents >= -17], values[exponents >= -17])

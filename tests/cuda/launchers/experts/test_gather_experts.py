@@ -29,7 +29,7 @@ def test_copies_from_homes_and_slots(device: Device, num_bytes: int, apart: int)
         staging=staging,
         stride=stride,
         num_bytes=num_bytes,
-        reach=(Span(home, 0, home.num_bytes),),
+        referenced=(Span(home, 0, home.num_bytes),),
     )
     # Places: host copies 0-2, slots 3-6, early 7-10, staging from 11 on.
     for listed in ([(2, 4, 2), (0, 8, 0), (1, 11, 1)], [(2, 6, 4), (0, 3, 8)]):
@@ -54,7 +54,7 @@ def test_the_end_is_noted_once_by_many_blocks(device: Device) -> None:
         staging=None,
         stride=256 << 10,
         num_bytes=256 << 10,
-        reach=(home,),
+        referenced=(home,),
     )
     words = upload(device, np.array([0, 10**6, 0], np.int64))
     wait = CopyWait(words.part(16, 4), words.part(8, 8), words.part(0, 8))
@@ -87,7 +87,7 @@ def test_pieces_side_by_side(device: Device) -> None:
             staging=None,
             stride=each.shape[1],
             num_bytes=each.shape[1],
-            reach=(home,),
+            referenced=(home,),
         )
         for home, each in zip(host_addresses, data, strict=True)
     ]

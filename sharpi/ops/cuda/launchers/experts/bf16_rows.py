@@ -37,7 +37,7 @@ def dequantise_experts(
             *(np.int32(rows), np.int32(columns)),
         ),
         writes=frozenset({3}),
-        reaches=stacked.reach,
+        referenced=stacked.referenced,
     )
 
 

@@ -98,7 +98,7 @@ class GpuStackedMatrix(Struct, frozen=True):
 
     addresses: Span  # (experts,) uint64
     bias: Span | None  # (experts, rows) float32
-    reach: tuple[Span, ...]  # all memory to which the addresses may point
+    referenced: tuple[Span, ...]  # all memory to which the addresses may point
     factors: Span | None = None  # (experts,) float32, applied to the dequantised blocks
 
     def some(self, first: int, count: int, num_experts: int) -> "GpuStackedMatrix":
@@ -108,7 +108,7 @@ class GpuStackedMatrix(Struct, frozen=True):
         spans = (self.addresses, self.bias, self.factors)
         addresses, bias, factors = (_share(span, first, count, num_experts) for span in spans)
         assert addresses is not None
-        return GpuStackedMatrix(addresses, bias, self.reach, factors)
+        return GpuStackedMatrix(addresses, bias, self.referenced, factors)
 
 
 def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
@@ -154,7 +154,7 @@ def gate_up(
             *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
         ),
         writes=argument_indices(GateUpArguments, "hidden"),
-        reaches=gate.reach + up.reach,
+        referenced=gate.referenced + up.referenced,
     )
 
 
@@ -186,7 +186,7 @@ def product(
             np.int32(bits(lanes)),
         ),
         writes=argument_indices(ProductArguments, "out"),
-        reaches=stacked.reach,
+        referenced=stacked.referenced,
     )
 
 
@@ -282,7 +282,7 @@ def down(
             )
         ),
         writes=argument_indices(DownArguments, "out"),
-        reaches=stacked.reach,
+        referenced=stacked.referenced,
     )
 
 

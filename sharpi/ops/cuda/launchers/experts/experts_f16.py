@@ -44,7 +44,7 @@ def gate_up(
             *map(np.int32, (used, columns, rows, hidden_planes, activation, is_packed)),
         ),
         writes=frozenset({11}),
-        reaches=gate.reach + up.reach,
+        referenced=gate.referenced + up.referenced,
     )
 
 
@@ -73,7 +73,7 @@ def product(
             *(input_weights, out, *map(np.int32, (used, columns, rows, is_packed))),
         ),
         writes=frozenset({8}),
-        reaches=stacked.reach,
+        referenced=stacked.referenced,
     )
 
 

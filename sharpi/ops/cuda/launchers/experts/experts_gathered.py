@@ -32,7 +32,7 @@ def with_gather(gather: Launch, gate_up: Launch) -> Launch | None:
         block=gate_up.block,
         arguments=(*gather.arguments, *gate_up.arguments),
         writes=gather.writes | {before + place for place in gate_up.writes},
-        reaches=gather.reaches + gate_up.reaches,
+        referenced=gather.referenced + gate_up.referenced,
     )
 
 

@@ -75,7 +75,7 @@ def gate_up(
             *map(np.int32, (hidden_planes, activation, bits(lanes), is_packed)),
         ),
         writes=frozenset({10}),
-        reaches=gate.reach + up.reach,
+        referenced=gate.referenced + up.referenced,
     )
 
 
@@ -135,7 +135,7 @@ def product(
             *(np.int32(bits(lanes)), np.int32(is_packed)),
         ),
         writes=frozenset({7}),
-        reaches=stacked.reach,
+        referenced=stacked.referenced,
     )
 
 

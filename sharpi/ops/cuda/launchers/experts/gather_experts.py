@@ -23,7 +23,7 @@ class GatherPiece(Struct, frozen=True):
     staging: Span | None  # staging buffers; None without any
     stride: int  # bytes from one slot to the next
     num_bytes: int  # bytes to copy
-    reach: tuple[Span, ...]  # all memory to which the host addresses point
+    referenced: tuple[Span, ...]  # all memory to which the host addresses point
 
 
 def gather_experts(
@@ -57,7 +57,7 @@ def gather_experts(
             *((None, None, None) if wait is None else wait),
         ),
         writes=frozenset(written | _WAIT_WRITES),
-        reaches=tuple(span for piece in pieces for span in piece.reach),
+        referenced=tuple(span for piece in pieces for span in piece.referenced),
     )
 
 
