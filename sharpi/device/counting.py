@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 
-_SOMEWHERE = 1 << 40
+_FAKE_ADDRESS = 1 << 40
 
 
 class NoMemory(NamedTuple):
@@ -24,7 +24,7 @@ class CountingDevice:
     """A `Device` that adds up allocated bytes in `num_bytes`, runs nothing and stores nothing."""
 
     name = "none"
-    free_bytes = _SOMEWHERE
+    free_bytes = 1 << 40
     has_stream_words = True
     has_grouped_products = True  # because steps with grouped_matmul need the most memory
     num_gpus = 1
@@ -37,7 +37,7 @@ class CountingDevice:
 
     def allocate(self, num_bytes: int) -> Memory:
         self.num_bytes += num_bytes
-        return NoMemory(_SOMEWHERE, num_bytes)
+        return NoMemory(_FAKE_ADDRESS, num_bytes)
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         raise RuntimeError("a counting device has no memory to map")
@@ -46,7 +46,7 @@ class CountingDevice:
         return True
 
     def register_array(self, array: HostArray) -> Memory | None:
-        return NoMemory(_SOMEWHERE, array.nbytes)
+        return NoMemory(_FAKE_ADDRESS, array.nbytes)
 
     def upload(self, target: Span, source: HostArray) -> None:
         """Does nothing: there is no memory to write."""

@@ -54,8 +54,8 @@ def efficient(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
     All tensors are f16 (1, heads, tokens or positions, dim).
     """
     call = torch.ops.aten._efficient_attention_forward
-    turned = (each.transpose(1, 2) for each in (q, k, v))
-    out = call(*turned, None, None, None, None, None, 0.0, _LOWER_RIGHT, False, scale=scale)
+    transposed = (each.transpose(1, 2) for each in (q, k, v))
+    out = call(*transposed, None, None, None, None, None, 0.0, _LOWER_RIGHT, False, scale=scale)
     return out[0].transpose(1, 2)
 
 

@@ -14,7 +14,7 @@ BLOCK: Final = 256
 _FEW_BLOCKS: Final = 256  # if there are fewer blocks, smaller ones are faster
 _SMALLEST_BLOCK: Final = 64
 _MOSTLY_BUSY: Final = 0.9
-_TURNS: Final = 2
+_LEAST_UNITS: Final = 2
 _UNIT_VALUES: Final = {
     QuantType.Q4_K: 64,
     QuantType.Q5_K: 64,
@@ -41,7 +41,7 @@ def lanes_of_row(quant_type: QuantType, columns: int) -> int:
     lane's fixed work per row would cost more than its multiplications.
     """
     units = units_of_row(quant_type, columns)
-    choices = [lanes for lanes in (32, 16, 8) if units >= _TURNS * lanes] + [4]
+    choices = [lanes for lanes in (32, 16, 8) if units >= _LEAST_UNITS * lanes] + [4]
     busy = {lanes: units / (-(-units // lanes) * lanes) for lanes in choices}
     enough = min(_MOSTLY_BUSY, max(busy.values()))
     return next(lanes for lanes, share in busy.items() if share >= enough)

@@ -134,7 +134,6 @@ Call: TypeAlias = (
     | WaitFor
 )
 Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
-Later: TypeAlias = Callable[[], Span]
 
 
 class Routes:

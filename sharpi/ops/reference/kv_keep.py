@@ -25,8 +25,8 @@ def kept_slots(
     """
     queries = queries[-KEEP_WINDOW:]
     before = len(keys) - len(queries)
-    worth = pooled(window_weights(queries, keys, scale, soft_cap)[:, :before])
-    best = np.argsort(-worth, axis=1, kind="stable")[:, : num_kept - len(queries)]
+    scores = pooled(window_weights(queries, keys, scale, soft_cap)[:, :before])
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : num_kept - len(queries)]
     newest = np.broadcast_to(np.arange(before, len(keys)), (len(best), len(queries)))
     return np.concatenate([np.sort(best, axis=1), newest], axis=1)
 
@@ -52,6 +52,6 @@ def pooled(weights: Array) -> Array:
 
     `weights` and the result are (kv_heads, stored positions).
     """
-    wide = np.pad(weights, ((0, 0), (KEEP_POOL, KEEP_POOL)), constant_values=-np.inf)
-    windows = np.lib.stride_tricks.sliding_window_view(wide, 2 * KEEP_POOL + 1, axis=1)
+    padded = np.pad(weights, ((0, 0), (KEEP_POOL, KEEP_POOL)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * KEEP_POOL + 1, axis=1)
     return np.asarray(windows.max(axis=-1))

@@ -14,7 +14,8 @@ class HostExpertCopies:
     """The host copies of the `num_experts` experts in the tensor `data`.
 
     With `is_page_locked` they are page-locked in place, so that the GPU can read them; the
-    constructor raises DeviceError if that fails. Otherwise they stay pageable, and every address is 0.
+    constructor raises DeviceError if that fails. Otherwise they stay pageable, and every address
+    is 0.
     """
 
     def __init__(

@@ -52,10 +52,10 @@ def linear(
         recording.read_floats(residual)
     f16 = None
     if x.rows is Rows.TOKENS:
-        quick = [
+        f16_matrices = [
             p.matrix for p in parts if supports_f16_matmul(p.matrix.quant_type, recording.planes)
         ]
-        f16 = f16_matmul(recording, recording.capacity(x.rows), quick)
+        f16 = f16_matmul(recording, recording.capacity(x.rows), f16_matrices)
     if f16 is not None:
         recording.read_floats(x)
     recording.append(_Linear(recording, x, tuple(parts), residual, scale, f16).calls)
@@ -96,9 +96,9 @@ class _Linear(Struct, frozen=True):
         rows = step.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
         if self.f16 is not None and is_product(rows, step):
-            quick = [part for part in self.parts if self._supports_f16_matmul(part)]
+            f16_parts = [part for part in self.parts if self._supports_f16_matmul(part)]
             rest = [part for part in self.parts if not self._supports_f16_matmul(part)]
-            yield from self._products(quick, rows, self.f16)
+            yield from self._products(f16_parts, rows, self.f16)
         if rows == 1 and "folding" not in self.recording.disabled:
             yield from map(self._of_one_token, _mixed_groups(rest))
         elif rows:

@@ -70,7 +70,7 @@ class RoutePredictions:
 
     def __init__(self) -> None:
         self._next: RoutePrediction | None = None
-        self._now: RoutePrediction | None = None
+        self._current: RoutePrediction | None = None
 
     def add(self, route_prediction: RoutePrediction) -> None:
         """Adds the prediction that the current layer makes for the next one."""
@@ -83,7 +83,7 @@ class RoutePredictions:
         from which a prefetch sees whether the bus is idle; so the second prediction is None.
         """
         next_prediction, self._next = self._next if is_slotted else None, None
-        current, self._now = self._now, next_prediction
+        current, self._current = self._current, next_prediction
         return current, next_prediction
 
 

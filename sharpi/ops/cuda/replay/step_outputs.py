@@ -17,7 +17,7 @@ _ID_BYTES = 4
 _REPLIES = 2
 
 
-Host = tuple[Memory, npt.NDArray[np.uint8]]
+MappedArray = tuple[Memory, npt.NDArray[np.uint8]]
 
 
 class Reply(NamedTuple):
@@ -41,7 +41,7 @@ class StepOutputs:
         self._device = device
         self._memory = device.allocate(max_ids * _ID_BYTES)
         self.largest = Span(device.allocate(_ID_BYTES), 0, _ID_BYTES)
-        self._logits: Host | None = None
+        self._logits: MappedArray | None = None
         self._reply_index = 0
         self._num_ids = 0
         self._routes: list[Routes] = []
@@ -81,10 +81,10 @@ class StepOutputs:
         return Reply(host[word].view(np.int32), self._device.mark())
 
     @cached_property
-    def _replies(self) -> Host | None:
+    def _replies(self) -> MappedArray | None:
         return self._mapped(_REPLIES * _ID_BYTES)
 
-    def _mapped(self, num_bytes: int) -> Host | None:
+    def _mapped(self, num_bytes: int) -> MappedArray | None:
         """Allocates page-locked memory, which the GPU copies to directly; None if refused."""
         try:
             return self._device.mapped(num_bytes)

@@ -300,13 +300,13 @@ def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> 
     """
     tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)
     ranks, grid = np.int32(rules.num_ranks), (rules.num_layers, 1, 1)
-    taught = (learning.remembered, learning.has_experts, learning.routes)
+    remembered = (learning.remembered, learning.has_experts, learning.routes)
     learn = Launch(
         Kernel("slot_learn_batch", "slot_learn_batch"),
         grid=grid,
         block=_BLOCK,
         arguments=(
-            *(learning.maps, *taught, np.int64(rules.map_floats), np.int32(rules.num_experts)),
+            *(learning.maps, *remembered, np.int64(rules.map_floats), np.int32(rules.num_experts)),
             *(np.int32(tokens), used, ranks, rules.rate),
         ),
         writes=frozenset({0}),
@@ -315,7 +315,7 @@ def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> 
         Kernel("slot_learn_batch", "slot_end_batch"),
         grid=grid,
         block=_WARP,
-        arguments=(*taught, np.int32(tokens), used, ranks),
+        arguments=(*remembered, np.int32(tokens), used, ranks),
         writes=frozenset({2}),
     )
     return learn, end
