@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 
 _FAKE_ADDRESS = 1 << 40
@@ -96,16 +96,16 @@ class CountingDevice:
     def await_word(self, word: Span, value: int, host_work: Work) -> None:
         """Does nothing."""
 
-    def on_side_stream(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Event:
         return None
 
-    def after(self, mark: Mark) -> None:
+    def after(self, event: Event) -> None:
         """Does nothing."""
 
-    def mark(self) -> Mark:
+    def record_event(self) -> Event:
         return None
 
-    def wait(self, mark: Mark) -> None:
+    def wait(self, event: Event) -> None:
         """Does nothing: no work is in progress."""
 
     def record(self, work: Sequence[Work]) -> Work:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.gpu_errors import GpuErrors
 from sharpi.device.gpu_kernels import GpuKernels
 from sharpi.device.graph_capture import GraphCapture
@@ -147,13 +147,13 @@ class CudaDevice:
 
     @cached_property
     def _staged(self) -> StagedUpload:
-        return StagedUpload(self.mapped, self._to_device, self.mark)
+        return StagedUpload(self.mapped, self._to_device, self.record_event)
 
     @cached_property
     def _small(self) -> SmallUpload | None:
         """The uploader for small arrays; None if the driver refuses page-locked memory."""
         try:
-            return SmallUpload(self.mapped, self._to_device, self.mark)
+            return SmallUpload(self.mapped, self._to_device, self.record_event)
         except DeviceError:
             return None
 
@@ -236,28 +236,28 @@ class CudaDevice:
     def await_word(self, word: Span, value: int, host_work: Work) -> None:
         await_word(self._stream.ptr, word.address, value)
 
-    def on_side_stream(self, work: Sequence[Work]) -> Mark:
-        self._other.wait_event(self.mark())
+    def on_side_stream(self, work: Sequence[Work]) -> Event:
+        self._other.wait_event(self.record_event())
         self._stream, main = self._other, self._stream
         try:
             for each in work:
                 each()
-            return self.mark()
+            return self.record_event()
         finally:
             self._stream = main
 
-    def after(self, mark: Mark) -> None:
-        self._stream.wait_event(mark)
+    def after(self, event: Event) -> None:
+        self._stream.wait_event(event)
 
-    def mark(self) -> Mark:
+    def record_event(self) -> Event:
         self._select()
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(self._stream)
         return event
 
-    def wait(self, mark: Mark) -> None:
+    def wait(self, event: Event) -> None:
         with self._errors:
-            mark.synchronize()
+            event.synchronize()
 
     @cached_property
     def _other(self) -> Any:

@@ -27,7 +27,7 @@ class AttendShape(NamedTuple):
 
 
 HostArray = npt.NDArray[Any]
-Mark: TypeAlias = Any  # the device's own type
+Event: TypeAlias = Any  # the device's own type
 Work = Callable[[], None]
 
 
@@ -154,20 +154,20 @@ class Device(Protocol):
         calls `host_work`, which waits for that thread.
         """
 
-    def on_side_stream(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Event:
         """Runs these calls on the side stream, after all earlier work and beside later work.
 
-        Calls on the side stream run in order. Returns a mark for the end of these calls.
+        Calls on the side stream run in order. Returns an event for the end of these calls.
         """
 
-    def after(self, mark: Mark) -> None:
-        """Makes later work of the device wait for a mark, without blocking the host."""
+    def after(self, event: Event) -> None:
+        """Makes later work of the device wait for an event, without blocking the host."""
 
-    def mark(self) -> Mark:
-        """Returns a mark for the end of all work so far, like a recorded CUDA event."""
+    def record_event(self) -> Event:
+        """Returns an event for the end of all work so far, like a recorded CUDA event."""
 
-    def wait(self, mark: Mark) -> None:
-        """Blocks the host until all work before the mark is done."""
+    def wait(self, event: Event) -> None:
+        """Blocks the host until all work before the event is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
         """Records these calls, and returns one call that repeats them.

@@ -60,8 +60,8 @@ def is_same_address(one: Argument, other: Argument) -> bool:
 def overlap(one: Span, other: Span) -> bool:
     """Returns True if two spans have a byte in common."""
     is_before = one.offset + one.num_bytes <= other.offset
-    is_behind = other.offset + other.num_bytes <= one.offset
-    return one.memory is other.memory and not (is_before or is_behind)
+    is_after = other.offset + other.num_bytes <= one.offset
+    return one.memory is other.memory and not (is_before or is_after)
 
 
 class Kernel(Struct, frozen=True):

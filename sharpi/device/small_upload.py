@@ -18,16 +18,16 @@ _BUFFERS = 8
 class SmallUpload:
     """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
 
-    `mapped`, `copy` and `mark` are the functions that StagedUpload describes.
+    `mapped`, `copy` and `record_event` are the functions that StagedUpload describes.
     """
 
     def __init__(
         self,
         mapped: Callable[[int], tuple[Any, Bytes]],
         copy: Callable[[int, int, int], None],
-        mark: Callable[[], Any],
+        record_event: Callable[[], Any],
     ) -> None:
-        self._copy, self._mark = copy, mark
+        self._copy, self._record_event = copy, record_event
         self._memory, self._host = mapped(_BUFFERS * SMALL_BYTES)
         self._last: list[Any] = [None] * _BUFFERS  # the event after each buffer's last copy
         self._next = 0
@@ -43,4 +43,4 @@ class SmallUpload:
         start = index * SMALL_BYTES
         self._host[start : start + data.nbytes] = data
         self._copy(target, self._memory.address + start, data.nbytes)
-        self._last[index] = self._mark()
+        self._last[index] = self._record_event()

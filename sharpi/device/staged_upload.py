@@ -21,18 +21,18 @@ class StagedUpload:
     """Uploads through buffers of `chunk_bytes` bytes, which `mapped` allocates.
 
     `mapped(bytes)` returns page-locked memory, and a host array over it. `copy(target, source,
-    bytes)` starts a copy between addresses on the device's stream. `mark` returns a CUDA event
-    after the copies so far.
+    bytes)` starts a copy between addresses on the device's stream. `record_event` returns a CUDA
+    event after the copies so far.
     """
 
     def __init__(
         self,
         mapped: Callable[[int], tuple[Any, Bytes]],
         copy: Callable[[int, int, int], None],
-        mark: Callable[[], Any],
+        record_event: Callable[[], Any],
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._copy, self._mark, self._chunk_bytes = copy, mark, chunk_bytes
+        self._copy, self._record_event, self._chunk_bytes = copy, record_event, chunk_bytes
         self._buffers = [mapped(chunk_bytes) for _ in range(BUFFERS)]
         self._last: list[Any] = [None] * BUFFERS  # the event after each buffer's last copy
         self._threads = ThreadPoolExecutor(THREADS, "upload")
@@ -61,7 +61,7 @@ class StagedUpload:
     def _send(self, target: int, filled: "Future[int]", index: int, start: int) -> None:
         num_bytes, (memory, _) = filled.result(), self._buffers[index]
         self._copy(target + start, memory.address, num_bytes)
-        self._last[index] = self._mark()
+        self._last[index] = self._record_event()
 
     def close(self) -> None:
         """Ends the threads; the buffers are freed with the object."""

@@ -16,7 +16,7 @@ from cpu_memory import CpuMemory, RegisteredMemory, host_bytes, memory_of
 from kernel_build import build_kernels
 from type_groups import build_defines
 
-from sharpi.device.device import AttendShape, Device, HostArray, Mark, Work
+from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
@@ -126,18 +126,18 @@ class CpuDevice:
         host_work()
         assert at[0] == value, "the GPU would wait for ever"
 
-    def on_side_stream(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Event:
         for each in work:
             each()
         return None
 
-    def after(self, mark: Mark) -> None:
+    def after(self, event: Event) -> None:
         """Does nothing: work on the side stream is done when its call returns."""
 
-    def mark(self) -> Mark:
+    def record_event(self) -> Event:
         return None
 
-    def wait(self, mark: Mark) -> None:
+    def wait(self, event: Event) -> None:
         """Does nothing: all work is done when its call returns."""
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:

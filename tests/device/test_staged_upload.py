@@ -27,7 +27,7 @@ class SlowBus:
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         self.waiting.append((target, source, num_bytes))
 
-    def mark(self) -> SimpleNamespace:
+    def record_event(self) -> SimpleNamespace:
         count = len(self.waiting)
         return SimpleNamespace(synchronize=lambda: self.carry(count))
 
@@ -42,7 +42,7 @@ class SlowBus:
 @pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 1, 3 * BUFFERS * CHUNK + 5])
 def test_every_byte_arrives(size: int) -> None:
     bus = SlowBus()
-    upload = StagedUpload(bus.mapped, bus.copy, bus.mark, CHUNK)
+    upload = StagedUpload(bus.mapped, bus.copy, bus.record_event, CHUNK)
     for seed in range(2):
         data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
         target = np.zeros(size, np.uint8)
@@ -55,7 +55,7 @@ def test_every_byte_arrives(size: int) -> None:
 
 def test_small_uploads_wait_for_no_more_than_their_buffer() -> None:
     bus = SlowBus()
-    small = SmallUpload(bus.mapped, bus.copy, bus.mark)
+    small = SmallUpload(bus.mapped, bus.copy, bus.record_event)
     target, source = np.zeros((20, 12), np.uint8), np.zeros(12, np.uint8)
     for number, row in enumerate(target):
         source[:] = number + 1

@@ -11,7 +11,7 @@ from cpu_device import CpuDevice
 from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
-from sharpi.device.device import Mark, Work
+from sharpi.device.device import Event, Work
 from sharpi.device.kernel_source import kernel_source
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
@@ -38,12 +38,12 @@ class LateDevice(CpuDevice):
         self._pending: deque[Work] = deque()
         self._num_done = 0
 
-    def on_side_stream(self, work: Sequence[Work]) -> Mark:
+    def on_side_stream(self, work: Sequence[Work]) -> Event:
         self._pending.extend(work)
         return self._num_done + len(self._pending)
 
-    def after(self, mark: Mark) -> None:
-        while self._num_done < mark:
+    def after(self, event: Event) -> None:
+        while self._num_done < event:
             self._pending.popleft()()
             self._num_done += 1
 

@@ -66,7 +66,8 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
             return None
         rows, scales = self._spans(buffers)
         return F16Rows(
-            self._since(rows, self.x.width * _HALF_BYTES), self._since(scales, FLOAT_BYTES)
+            self._from_first_token(rows, self.x.width * _HALF_BYTES),
+            self._from_first_token(scales, FLOAT_BYTES),
         )
 
     @property

@@ -44,10 +44,12 @@ def expert_f16_rows(
     `all_matrices` are gate and up, or up alone, and then down. There are no buffers if no batch has
     enough tokens.
     """
-    *first_half, down = all_matrices
+    *gate_and_up, down = all_matrices
     if tokens < PRODUCT_TOKENS or tokens * used < TILED_ITEMS * down.num_experts:
         return ExpertF16Rows()
-    return ExpertF16Rows(_buffers(recording, tokens, first_half), _buffers(recording, rows, [down]))
+    return ExpertF16Rows(
+        _buffers(recording, tokens, gate_and_up), _buffers(recording, rows, [down])
+    )
 
 
 def _buffers(

@@ -20,7 +20,7 @@ from sharpi.ops.interface import StackedMatrix
 class ExpertLaunches(ExpertF16Operands, frozen=True):
     """Makes the launches of one feed-forward, once its buffers are allocated."""
 
-    def since(self, first: int) -> "ExpertLaunches":
+    def from_token(self, first: int) -> "ExpertLaunches":
         """Returns the launches for the tokens from `first` on."""
         return replace(self, first=first)
 
@@ -178,7 +178,7 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
                 **sizes, **self._sizes(up),
             )  # fmt: skip
             return
-        for stacked, part, out in self.first_half(parts):
+        for stacked, part, out in self.gate_and_up(parts):
             yield product(
                 source(stacked), *lists, part, out,
                 quant_type=stacked.quant_type, input_weights=weights,

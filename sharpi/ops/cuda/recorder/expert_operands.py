@@ -15,7 +15,7 @@ from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward, Scratch, 
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
-# The stacked matrices of the first half (gate and up, or up alone), then of the second (down).
+# The stacked matrices of a feed-forward: gate and up, or up alone, then down.
 Parts = Sequence[GpuStackedMatrix]
 
 
@@ -30,10 +30,10 @@ class ExpertOperands(Struct, frozen=True):
     step: StepShape | None = None  # decides the memory of the routes
     first: int = 0  # the first token to compute
 
-    def first_half(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
+    def gate_and_up(self, parts: Parts) -> Iterator[tuple[StackedMatrix, GpuStackedMatrix, Span]]:
         """Yields gate and up, or up alone, each with the memory of its products."""
         for stacked, part, out in zip(
-            self.ffn.first_half, parts[:-1], self.scratch.pair, strict=True
+            self.ffn.gate_and_up, parts[:-1], self.scratch.pair, strict=True
         ):
             yield stacked, part, self.at(out)
 
@@ -49,9 +49,11 @@ class ExpertOperands(Struct, frozen=True):
         is_float = reads_floats(stacked.quant_type, rec.planes)
         if is_float:
             return self.input
-        return self._since(rec.quantised_of(self.x), activation_bytes(self.x.width, rec.planes))
+        return self._from_first_token(
+            rec.quantised_of(self.x), activation_bytes(self.x.width, rec.planes)
+        )
 
-    def _since(self, span: Span, row_bytes: int) -> Span:
+    def _from_first_token(self, span: Span, row_bytes: int) -> Span:
         """Returns the rows of a span from the first token on."""
         before = self.first * row_bytes
         return span.part(before, span.num_bytes - before)
@@ -59,12 +61,12 @@ class ExpertOperands(Struct, frozen=True):
     @property
     def input(self) -> Span:
         """The memory of the feed-forward's input x, in floats."""
-        return self._since(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
+        return self._from_first_token(self.recording.of(self.x), self.x.width * FLOAT_BYTES)
 
     @property
     def sums(self) -> Span:
         """The memory of the feed-forward's result, (T, rows) floats."""
-        return self._since(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
+        return self._from_first_token(self.recording.of(self.out), self.out.width * FLOAT_BYTES)
 
     @property
     def _hidden_planes(self) -> int:
@@ -77,9 +79,9 @@ class ExpertOperands(Struct, frozen=True):
         if ids is None:
             return None
         if ids.routes is None or self.step is None:
-            return self._since(self.recording.of(ids), ids.width * FLOAT_BYTES)
+            return self._from_first_token(self.recording.of(ids), ids.width * FLOAT_BYTES)
         span = ids.routes.span(self.step)
-        return self._since(span, ids.width * FLOAT_BYTES)
+        return self._from_first_token(span, ids.width * FLOAT_BYTES)
 
     @property
     def values(self) -> Span:
@@ -101,7 +103,7 @@ class ExpertOperands(Struct, frozen=True):
         weights = self.ffn.weights
         if weights is None:
             return None
-        return self._since(self.recording.of(weights), weights.width * FLOAT_BYTES)
+        return self._from_first_token(self.recording.of(weights), weights.width * FLOAT_BYTES)
 
     @property
     def residual(self) -> Span | None:
@@ -109,7 +111,7 @@ class ExpertOperands(Struct, frozen=True):
         residual = self.ffn.residual
         if residual is None:
             return None
-        return self._since(self.recording.of(residual), residual.width * FLOAT_BYTES)
+        return self._from_first_token(self.recording.of(residual), residual.width * FLOAT_BYTES)
 
     def at(self, buffer: Buffer) -> Span:
         """Returns the memory of a buffer."""

@@ -38,7 +38,7 @@ class RecordedFeedForward(Struct, frozen=True):
         return 1 if self.ids is None else self.ids.width
 
     @property
-    def first_half(self) -> tuple[StackedMatrix, ...]:
+    def gate_and_up(self) -> tuple[StackedMatrix, ...]:
         """The matrices that read x: gate and up, or up alone."""
         b = self.expert_weights
         return (b.up,) if b.gate is None else (b.gate, b.up)
@@ -84,7 +84,7 @@ def make_scratch(
     up, down, most = ffn.expert_weights.up, ffn.expert_weights.down, recording.capacity(x.rows)
     items, is_routed = most * ffn.used, ffn.ids is not None
     f16 = None
-    expert_weights = (*ffn.first_half, down)
+    expert_weights = (*ffn.gate_and_up, down)
     if not is_routed and all(
         supports_f16_matmul(b.quant_type, recording.planes) for b in expert_weights
     ):
@@ -101,7 +101,7 @@ def make_scratch(
     most_tiled = most if products is None else min(most, GROUPED_PRODUCT_TOKENS - 1)
     return Scratch(
         hidden=recording.buffer(max(floats, quantised)),
-        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in ffn.first_half),
+        pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in ffn.gate_and_up),
         offsets=recording.buffer((up.num_experts + 1) * _INT_BYTES if is_routed else 0),
         items=recording.buffer(items * _INT_BYTES if is_routed else 0),
         parts=recording.buffer(rows * down.rows * FLOAT_BYTES if has_parts else 0),
@@ -123,7 +123,7 @@ def _f16_rows(
     """
     if ffn.ids is None or x.rows is not Rows.TOKENS:
         return ExpertF16Rows()
-    matrices, items = (*ffn.first_half, ffn.expert_weights.down), min(rows, tokens * ffn.used)
+    matrices, items = (*ffn.gate_and_up, ffn.expert_weights.down), min(rows, tokens * ffn.used)
     return expert_f16_rows(recording, tokens, items, matrices, ffn.used)
 
 

@@ -35,7 +35,7 @@ def feed_forward(
 
     `prediction` is the route prediction for this layer, `next_prediction` that for the next one.
     """
-    declare_input(recording, x, ffn.first_half)
+    declare_input(recording, x, ffn.gate_and_up)
     others = (ffn.ids, ffn.weights, ffn.residual)
     recording.read_floats(*(value for value in others if value is not None))
     out = recording.value(ffn.expert_weights.down.rows, x.rows)
@@ -59,7 +59,7 @@ def feed_forward(
     else:
         matrices = tuple(
             expert_weights.register(stacked)
-            for stacked in (*ffn.first_half, ffn.expert_weights.down)
+            for stacked in (*ffn.gate_and_up, ffn.expert_weights.down)
         )
         recording.append(_Calls(launches, matrices).calls)
     return out
@@ -89,7 +89,7 @@ class _Calls(Struct, frozen=True):
     def _dense(self, parts: Parts, tokens: int, f16: F16Matmul) -> Iterator[Call]:
         launches = self.launches
         yield from f16.source(launches.recording.of(launches.x), tokens, launches.x.width)
-        for stacked, part, out in launches.first_half(parts):
+        for stacked, part, out in launches.gate_and_up(parts):
             yield from f16.product(_on_gpu(stacked, part), out, tokens)
         yield launches.activate(tokens, 0)
         down = launches.ffn.expert_weights.down

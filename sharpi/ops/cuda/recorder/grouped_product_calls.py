@@ -48,7 +48,7 @@ class _Group(Struct, frozen=True):
             width=ffn.expert_weights.up.columns,
         )  # fmt: skip
         pair = [launches.at(each) for each in self.products.pair]
-        for stacked, part, out in zip(ffn.first_half, self.parts[:-1], pair, strict=True):
+        for stacked, part, out in zip(ffn.gate_and_up, self.parts[:-1], pair, strict=True):
             yield from self._product(self._x, stacked, part, out)
         hidden, down = pair[0], ffn.expert_weights.down
         yield bf16_rows.activate(

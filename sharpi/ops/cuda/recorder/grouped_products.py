@@ -38,7 +38,7 @@ def grouped_products(
 
     `all_matrices` are gate and up, or up alone, and then down.
     """
-    *first_half, down = all_matrices
+    *gate_and_up, down = all_matrices
     is_off = "grouped-products" in recording.disabled or tokens < GROUPED_PRODUCT_TOKENS
     if is_off or not all(_is_supported(each, recording.planes) for each in all_matrices):
         return None
@@ -53,8 +53,8 @@ def grouped_products(
         recording.buffer(items * _INT_BYTES),
         recording.buffer(items * _INT_BYTES),
         recording.buffer(_INT_BYTES),
-        recording.buffer(items * max(first_half[0].columns, down.rows) * _BF16_BYTES),
-        tuple(recording.buffer(hidden) for _ in first_half),
+        recording.buffer(items * max(gate_and_up[0].columns, down.rows) * _BF16_BYTES),
+        tuple(recording.buffer(hidden) for _ in gate_and_up),
         recording.buffer(at_once * largest * _BF16_BYTES),
     )
 

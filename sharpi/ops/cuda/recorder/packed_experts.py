@@ -33,7 +33,7 @@ class PackedExperts(Struct, frozen=True):
         for begin in range(experts.start, experts.stop, self.at_once):
             group = range(begin, min(begin + self.at_once, experts.stop))
             for first in firsts:
-                some, count = self.launches.since(first), min(stride, tokens - first)
+                some, count = self.launches.from_token(first), min(stride, tokens - first)
                 if len(firsts) > 1:
                     yield some.group(count)
                 yield from some.packed_values(parts, count, group, self.num_rows)

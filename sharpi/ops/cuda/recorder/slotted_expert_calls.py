@@ -90,7 +90,7 @@ class SlottedExpertCalls(Struct, frozen=True):
                 yield from next_prediction.prefetch(
                     self.launches.recording, slotted, self.layer, step
                 )
-            some = replace(self, launches=self.launches.since(first))
+            some = replace(self, launches=self.launches.from_token(first))
             yield from some._looked_up(slotted, stride, step)
         if next_prediction is not None:
             yield from next_prediction.wait_for_prediction(step)
@@ -164,7 +164,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         packed, used = self.launches.scratch.packed, self.launches.ffn.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
-            some = replace(self, launches=self.launches.since(first))
+            some = replace(self, launches=self.launches.from_token(first))
             assert some.launches.ids is not None
             count = min(stride, tokens - first)
             yield from some._with_host(parts, some.launches.ids, count, wait)

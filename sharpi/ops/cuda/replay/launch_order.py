@@ -17,9 +17,9 @@ def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
     """
     before: Call | None = None
     for call in calls:
-        is_behind = isinstance(before, Launch)
+        is_after = isinstance(before, Launch)
         before = call
-        if is_behind and isinstance(call, Launch) and waits_for_last_launch(call.kernel.file):
+        if is_after and isinstance(call, Launch) and waits_for_last_launch(call.kernel.file):
             yield replace(call, is_dependent=True)
         else:
             yield call

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.device.device import Device, Mark
+from sharpi.device.device import Device, Event
 from sharpi.device.launch import Memory, Span
 from sharpi.errors import DeviceError
 from sharpi.ops.cpu.abi import Rows
@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     """The id of a step's largest logit, on its way to the host."""
 
     chosen: IntArray  # (1,), -1 if the logit is not finite
-    mark: Mark  # the end of the copy; None if it has ended
+    event: Event  # the end of the copy; None if it has ended
 
 
 class Rows4(NamedTuple):
@@ -78,7 +78,7 @@ class StepOutputs:
         self._reply_index = (self._reply_index + 1) % _REPLIES
         word = slice(4 * self._reply_index, 4 * self._reply_index + 4)
         self._device.copy(Span(memory, word.start, _ID_BYTES), self.largest)
-        return Reply(host[word].view(np.int32), self._device.mark())
+        return Reply(host[word].view(np.int32), self._device.record_event())
 
     @cached_property
     def _replies(self) -> MappedArray | None:
@@ -93,8 +93,8 @@ class StepOutputs:
 
     def receive(self, reply: Reply) -> int:
         """Waits for a reply, and returns its token id; -1 if the largest logit is not finite."""
-        if reply.mark is not None:
-            self._device.wait(reply.mark)
+        if reply.event is not None:
+            self._device.wait(reply.event)
         return int(reply.chosen[0])
 
     def read_routes(self) -> list[IntArray]:

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from sharpi.device.device import Mark, Work
+from sharpi.device.device import Event, Work
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.recorded import (
@@ -45,7 +45,7 @@ class StepReplay:
         self._operations, self._expert_weights = operations, expert_weights
         self.graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
-        self._marks: dict[Hashable, Mark] = {}
+        self._events: dict[Hashable, Event] = {}
         self._counters = Span(self._device.allocate(4 * COUNTERS), 0, 4 * COUNTERS)
         self._device.upload(self._counters, np.zeros(COUNTERS, np.int32))
 
@@ -163,10 +163,10 @@ class StepReplay:
         return partial(device.matmul, *call)
 
     def _on_side_stream(self, key: Hashable, work: Sequence[Work]) -> None:
-        self._marks[key] = self._device.on_side_stream(work)
+        self._events[key] = self._device.on_side_stream(work)
 
     def _wait_for(self, key: Hashable) -> None:
-        self._device.after(self._marks[key])
+        self._device.after(self._events[key])
 
 
 def _calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
