@@ -60,7 +60,7 @@ class RoutedSlots:
         layer: int,
         miss: KernelMissMode = KernelMissMode.STREAM,
         phase: Phase = Phase.DECODE,
-        arrived: Span | None = None,
+        route_time: Span | None = None,
     ) -> tuple[Launch, Launch, Launch]:
         """Returns the launches that compute logits, choose experts and decide about their slots."""
         experts, used = self._rules.num_experts, self._rules.experts_per_token
@@ -71,7 +71,7 @@ class RoutedSlots:
         if self._block is not None:
             product = in_blocks(product, self._block, experts)
         choice = route(
-            self._logits, self._bias[1], self.ids, self._weights, arrived=arrived, tokens=1,
+            self._logits, self._bias[1], self.ids, self._weights, route_time=route_time, tokens=1,
             experts=experts, used=used, scoring=Scoring.SIGMOID, normalise=True, scale=2.5,
             num_groups=self._num_groups, groups_used=max(1, self._num_groups // 2),
         )  # fmt: skip

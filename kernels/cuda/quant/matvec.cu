@@ -17,14 +17,14 @@ struct RouteTail {
   int* done;
   int* ids;
   float* weights;
-  int64_t* arrived;
+  int64_t* route_time;
   Router router;
 };
 
 __device__ __forceinline__ void end_with_route(const RouteTail& tail, const float* logits) {
   if (!tail.done || !is_last_block(tail.done, int(gridDim.x)) || threadIdx.x >= kWarp) return;
   route_row(tail.router, logits, tail.ids, tail.weights);
-  if (tail.arrived && threadIdx.x == 0) *tail.arrived = nanoseconds();
+  if (tail.route_time && threadIdx.x == 0) *tail.route_time = nanoseconds();
 }
 
 template <class Type>
@@ -48,7 +48,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
             float* out_b, int rows_b, float factor_b, const uint8_t* weights_c,                   \
             const float* bias_c, float* out_c, int rows_c, float factor_c, const float* residual, \
             float scale, int tokens, int columns, int planes, int lane_bits, int tile_bits,       \
-            NORM_TAIL, int* route_done, int* ids, float* weights, int64_t* arrived, ROUTER) {     \
+            NORM_TAIL, int* route_done, int* ids, float* weights, int64_t* route_time, ROUTER) {  \
     sharpi::wait_for_last_launch();                                                               \
     sharpi::matvec<Dot, kTokens>({x, columns, planes},                                            \
                                  {weights_a, bias_a, out_a, rows_a, factor_a},                    \
@@ -58,7 +58,7 @@ __device__ __forceinline__ void matvec(const Activations& x, const Part& a, cons
     TAIL                                                                                          \
   }
 #define NORM_LAST sharpi::end_with_norm(AS_NORM_TAIL, out_a, rows_a);
-#define ROUTE_LAST sharpi::end_with_route({route_done, ids, weights, arrived, AS_ROUTER}, out_a);
+#define ROUTE_LAST sharpi::end_with_route({route_done, ids, weights, route_time, AS_ROUTER}, out_a);
 #define MATVEC_QUANTISED(Type, type)                                            \
   MATVEC(matvec_one_##type, sharpi::OneDot<sharpi::Type>, 1, NORM_LAST)         \
   MATVEC(matvec_##type, sharpi::Int8Dot<sharpi::Type>, 8, )                     \

@@ -10,10 +10,10 @@ enum Outcome { kHit = 0, kLoaded = 1, kWasEarly = 2, kStagedIn = 3, kStreamedIn 
 
 // Counts how long the token had to wait for its prefetch. Returns true if it had to.
 __device__ __forceinline__ bool count_prefetch_wait(SlotHeader& head) {
-  const int64_t waited = head.came - head.arrived;
-  const bool is_late = head.num_early && head.arrived && waited > 0;
+  const int64_t waited = head.prefetch_time - head.route_time;
+  const bool is_late = head.num_early && head.route_time && waited > 0;
   if (is_late) head.count(kWaited) += waited;
-  head.arrived = 0;
+  head.route_time = 0;
   return is_late;
 }
 

@@ -42,9 +42,9 @@ struct SlotHeader {
   int num_early, num_predictions, has_predictions;
   int phase;  // of the present step
   int reserved;
-  // Nanoseconds of the GPU's clock: when the route was known (0 if nobody asks), when the present
-  // wait began, and when the prefetch had arrived.
-  int64_t arrived, since, came;
+  // Nanoseconds of the GPU's clock: when the route was known (0 if not measured), when the present
+  // wait began, and when the prefetch had ended.
+  int64_t route_time, since, prefetch_time;
   int copied, copied_early;    // the blocks that have copied their part
   unsigned early_used, right;  // bits of `early` and `predictions` that the present step used
   int is_late;                 // the prefetch was still on its way

@@ -192,7 +192,7 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
     world.prefetch(1, [7, 1, 8], after=0, budget=3)
     ended = read(device, world.tables.prefetch_end(1), np.int64, (1,))
     assert ended[0] > 0
-    device.upload(world.tables.arrival(1), ended + delay)
+    device.upload(world.tables.route_time(1), ended + delay)
     world.use(1, [1, 7, 4])
     counts = world.tables.words.read_phases()[1].decode
     assert (counts.early_hits, counts.late, counts.waited) == (1, is_late, 500 * is_late)

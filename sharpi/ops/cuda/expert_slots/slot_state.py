@@ -19,7 +19,7 @@ STATIC = 8  # the kind of policy that keeps pinned experts only
 _SLRU = 0
 _COUNTS = 24  # counts per phase
 _COUNT_WORDS, _HEADER_WORDS, _NUM_ARRAYS = 96, 200, 7
-_ARRIVED, _SINCE, _CAME, _COPIED, _COPIED_EARLY = 106, 108, 110, 112, 113
+_ROUTE_TIME, _SINCE, _PREFETCH_TIME, _COPIED, _COPIED_EARLY = 106, 108, 110, 112, 113
 _NUM_SLOTS, _NUM_RESIDENT, _NUM_PROTECTED, _WEIGHT = 97, 98, 99, 100
 _SLOT_OF, _LAST_USED, _STAMP, _USES, _FLAGS = range(5)
 _PINNED, _PROTECTED = 1, 2
@@ -142,12 +142,12 @@ def resident_words(residents: Sequence[int], num_experts: int) -> tuple[tuple[in
     return (_NUM_RESIDENT, count), (first[_SLOT_OF], slot_of), (first[_FLAGS], flags)
 
 
-def arrival(state: Span) -> Span:
+def route_time(state: Span) -> Span:
     """Returns the int64 of a layer's state for the time at which the layer's route was known.
 
     Times are in nanoseconds of the GPU's clock.
     """
-    return _int64(state, _ARRIVED)
+    return _int64(state, _ROUTE_TIME)
 
 
 def wait_of(state: Span, phase: Phase) -> Wait:
@@ -163,7 +163,7 @@ def copy_wait(state: Span, phase: Phase) -> CopyWait:
 
 def prefetch_wait(state: Span) -> CopyWait:
     """Returns the words of a layer's state for the time at which a prefetch ended."""
-    return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _CAME))
+    return CopyWait(state.part(4 * _COPIED_EARLY, 4), None, _int64(state, _PREFETCH_TIME))
 
 
 def _int64(state: Span, word: int) -> Span:

@@ -15,11 +15,11 @@ from sharpi.ops.cuda.expert_slots.last_layer_counts import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_state import (
-    arrival,
     copy_wait,
     first_state,
     prefetch_wait,
     resident_words,
+    route_time,
     wait_of,
 )
 from sharpi.ops.cuda.expert_slots.slot_words import SlotWords
@@ -134,9 +134,9 @@ class SlotTables:
         """Returns the `Outcome` of each expert of the last token, (experts per token,) int32."""
         return self._memory[layer].outcomes
 
-    def arrival(self, layer: int) -> Span:
+    def route_time(self, layer: int) -> Span:
         """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
-        return arrival(self._memory[layer].state.words)
+        return route_time(self._memory[layer].state.words)
 
     def prefetch_end(self, layer: int) -> Span:
         """Returns the int64 for the time in nanoseconds at which a layer's prefetch ended."""

@@ -174,9 +174,9 @@ class SlottedLayers:
         mode, phase = _MODES[step.misses], phase_of(step)
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
-    def arrival(self, number: int) -> Span:
+    def route_time(self, number: int) -> Span:
         """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
-        return self.tables.arrival(number)
+        return self.tables.route_time(number)
 
     def wait(self, number: int, step: StepShape) -> Wait:
         """Returns the words that add up the waits for a layer's experts in the step's phase."""

@@ -218,7 +218,7 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
         return None
     if not is_same_address(following.logits, given.a.out):
         return None
-    names = ("route.done", *(f"route.choice.{name}" for name in ("ids", "weights", "arrived")))
+    names = ("route.done", *(f"route.choice.{name}" for name in ("ids", "weights", "route_time")))
     return replace(
         product,
         arguments=flat(given._replace(route=RouteTail(counter, following.choice))),

@@ -70,7 +70,7 @@ def _belong_together(choice: RouteChoice, policy: SlotPolicyArguments) -> bool:
     is_of_token = policy.num_before == 0 and policy.num_tokens == 1
     sizes = choice.router.experts, choice.router.used
     is_same = is_same_address(choice.ids, policy.ids) and sizes == (policy.experts, policy.used)
-    return is_of_token and is_same and choice.arrived is None
+    return is_of_token and is_same and choice.route_time is None
 
 
 def _threads(product: Launch, policy: SlotPolicyArguments) -> int:

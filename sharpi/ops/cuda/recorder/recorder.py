@@ -163,12 +163,12 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
                 scale=router.scale,
                 num_groups=router.num_groups,
                 groups_used=router.groups_used,
-                arrived=self._arrival(router, ids, step),
+                route_time=self._route_time(router, ids, step),
             )
 
         rec.append(calls)
 
-    def _arrival(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
+    def _route_time(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
         """Returns the int64 for the time at which a layer's route was known.
 
         Returns None if the layer's experts are not prefetched.
@@ -176,7 +176,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
         if slotted is None or not (is_own and step.predicts):
             return None
-        return slotted.arrival(router.layer) if slotted.fetches_early(router.layer) else None
+        return slotted.route_time(router.layer) if slotted.fetches_early(router.layer) else None
 
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router

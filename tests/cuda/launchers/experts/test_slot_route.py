@@ -93,7 +93,7 @@ def test_what_is_not_folded(device: Device) -> None:
     ]
     assert all(with_slots(chosen, other) is None for other in others)
     assert with_slots(router, policy) is None
-    timed = some.launches(0, arrived=some.world.tables.arrival(0))
+    timed = some.launches(0, route_time=some.world.tables.route_time(0))
     measured = with_route(*timed[:2], some.counter)
     assert measured is not None
     assert with_slots(measured, policy) is None

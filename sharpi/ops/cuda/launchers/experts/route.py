@@ -27,7 +27,7 @@ class RouteChoice(NamedTuple):
 
     ids: Argument = None
     weights: Argument = None
-    arrived: Argument = None
+    route_time: Argument = None
     router: RouterArguments = RouterArguments()
 
 
@@ -62,23 +62,25 @@ def route(
     scale: float,
     num_groups: int,
     groups_used: int,
-    arrived: Span | None = None,
+    route_time: Span | None = None,
 ) -> Launch:
     """Chooses ids int32 and weights (T, used), best first, from logits (T, experts).
 
     There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
     choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
-    logits are NaN. `arrived`, an int64, receives the time at which the first token has its experts.
+    logits are NaN. `route_time`, an int64, receives the time at which the first token has experts.
     """
     router = RouterArguments(
         *(bias, np.int32(experts), np.int32(used), np.int32(scoring)),
         *(np.int32(normalise), np.float32(scale), np.int32(num_groups), np.int32(groups_used)),
     )
-    choice = RouteChoice(ids, weights, arrived, router)
+    choice = RouteChoice(ids, weights, route_time, router)
     return Launch(
         Kernel("route", "route"),
         grid=(tokens, 1, 1),
         block=32,
         arguments=flat(RouteArguments(logits, choice)),
-        writes=argument_indices(RouteArguments, "choice.ids", "choice.weights", "choice.arrived"),
+        writes=argument_indices(
+            RouteArguments, "choice.ids", "choice.weights", "choice.route_time"
+        ),
     )
