@@ -126,7 +126,7 @@ class Passes:
             if number == warm_up:
                 before = self._counts()
             if by_launches:
-                self._part.forget_graphs()
+                self._part.drop_graphs()
             start = time.perf_counter()
             self._sequence.extend_largest(token)
             seconds.append(time.perf_counter() - start)
