@@ -83,6 +83,23 @@ BANNED = {
     "knocking": "backlog",
     "reader left": "broken stdout",
     "written whole": "atomic",
+    "linger": "extend a buffer's lifetime",
+    "adopt": "register an array",
+    "adopted": "registered",
+    "stash room": "stash sizes",
+    "shared room": "shared buffer",
+    "passing parts": "batch matrices",
+    "served misses": "batch miss mode",
+    "asks router": "uses router",
+    "tells host": "sends to the host",
+    "slot following": "last-layer counts",
+    "takes floats": "reads floats",
+    "takes halves": "supports f16 matmul",
+    "takes tiles": "supports tiles",
+    "rounded dot": "int8 dot",
+    "tile place": "tile position",
+    "unit place": "unit layout",
+    "send home": "restore host copies",
 }
 
 # Names that files and answers of sharpi have had from the beginning, and words of other trades.
