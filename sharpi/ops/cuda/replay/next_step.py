@@ -18,7 +18,7 @@ from sharpi.ops.cuda.replay.step_outputs import Reply
 
 
 class NextStep(Struct, frozen=True):
-    """A step that was begun right after the step with the inputs `before`."""
+    """A step that was started right after the step with the inputs `before`."""
 
     before: SequenceInputs
     shape: StepShape
