@@ -35,7 +35,7 @@ class KernelMissMode(IntEnum):
 
 
 class Outcome(IntEnum):
-    """Where one of a token's experts is read; `Outcome` of slot_lookup.cuh."""
+    """The source from which one of a token's experts is read; `Outcome` of slot_lookup.cuh."""
 
     HIT = 0
     LOADED = 1
