@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,14 @@ from sharpi.errors import DeviceError
 # more than 46 KB.
 _PLAIN_SHARED_BYTES = 2 << 10
 _COMPILERS = 16  # threads; NVRTC compiles without Python's lock
+
+
+class _Module(NamedTuple):
+    """A compilation by NVRTC: a file's entry points for one quant type and size."""
+
+    file: str
+    quant_type: str | None
+    size: int | None
 
 
 class GpuKernels:
@@ -79,22 +87,26 @@ class GpuKernels:
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         """Compiles and loads kernels in parallel."""
-        modules = {(kernel.file, kernel.quant_type) for kernel in kernels}
+        modules = set(map(_module_of, kernels))
         with ThreadPoolExecutor(_COMPILERS, "compile") as threads:
-            for done in [threads.submit(self._prepare, *each) for each in sorted(modules, key=str)]:
+            for done in [threads.submit(self._prepare, each) for each in sorted(modules, key=str)]:
                 done.result()
 
-    def _prepare(self, file: str, quant_type: str | None) -> None:
+    def _prepare(self, module: _Module) -> None:
         """Compiles and loads one module; CuPy keeps what it compiled on disk."""
         with self._errors, self._cupy.cuda.Device(self._index):
-            self._module(file, quant_type).compile()
+            self._module(module).compile()
 
     def _compile(self, kernel: Kernel) -> Any:
-        return self._module(kernel.file, kernel.quant_type).get_function(kernel.entry)
+        return self._module(_module_of(kernel)).get_function(kernel.entry)
 
-    def _compile_module(self, file: str, quant_type: str | None) -> Any:
-        options = tuple(own_options(quant_type))
-        return self._cupy.RawModule(code=kernel_source(file), options=options)
+    def _compile_module(self, module: _Module) -> Any:
+        options = own_options(module.quant_type, module.size)
+        return self._cupy.RawModule(code=kernel_source(module.file), options=options)
+
+
+def _module_of(kernel: Kernel) -> _Module:
+    return _Module(kernel.file, kernel.quant_type, kernel.size)
 
 
 def _as_passed(argument: Argument) -> np.generic:

@@ -71,6 +71,7 @@ class Kernel(Struct, frozen=True):
     entry: str
     # Compiles only the entry points for "q4_k"; None compiles all; see nvrtc.defines.
     quant_type: str | None = None
+    size: int | None = None  # compiles only the entry points for this size, as HAS_SIZE names it
 
 
 class Launch(Struct, frozen=True):

@@ -8,8 +8,11 @@ import ctypes
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from typing import IO
 
 from build_cache import build_folder, built, digest
 
@@ -66,9 +69,7 @@ def build_kernels(
 
 
 def _build_kernels(source: str, flags: tuple[str, ...], link: list[str], target: Path) -> None:
-    with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
-        file.write(f'#include "cuda_on_cpu.h"\n{source}\n')
-        file.flush()
+    with _source_file(source) as file:
         exports = "".join(f"\nCUDA_ON_CPU_EXPORT({name})" for name in _entries(file.name, flags))
         file.write(exports + "\n")
         file.flush()
@@ -86,6 +87,21 @@ def source_line(library: Path, offset: int) -> str:
     command = ["addr2line", "-i", "-e", str(library), hex(offset)]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return " <- ".join(Path(line).name for line in lines if ":" in line)
+
+
+def entry_points(source: str, defines: tuple[str, ...]) -> list[str]:
+    """Returns the names of a source's entry points, sorted."""
+    with _source_file(source) as file:
+        return _entries(file.name, (*KERNEL_FLAGS, *(f"-D{name}" for name in defines)))
+
+
+@contextmanager
+def _source_file(source: str) -> Iterator[IO[str]]:
+    """Yields a temporary file with a kernel's source, which may be appended to."""
+    with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
+        file.write(f'#include "cuda_on_cpu.h"\n{source}\n')
+        file.flush()
+        yield file
 
 
 def _entries(path: str, flags: tuple[str, ...]) -> list[str]:

@@ -32,7 +32,7 @@ FILES = {
 def build_defines(kernel: Kernel) -> tuple[str, ...]:
     """Returns the macros of the library that has a kernel for its type or for the type's group."""
     if kernel.file not in FILES or kernel.quant_type is None:
-        return defines(kernel.quant_type)
+        return defines(kernel.quant_type, kernel.size)
     group = next(group for group in GROUPS if kernel.quant_type in group)
     types = " ".join(f"M({name.upper()}, {name})" for name in group)
     quantised, floats = ("", types) if group is FLOATS else (types, "")

@@ -345,12 +345,14 @@ def test_kernels_are_compiled_once_before_their_launch(gpu: Gpu, device: CudaDev
         Kernel("matvec", "matvec_q4_k", "q4_k"),
         Kernel("matvec", "matvec_one_q4_k", "q4_k"),
         Kernel("rms_norm", "rms_norm"),
+        Kernel("mamba2", "mamba2_16", size=16),
+        Kernel("mamba2", "mamba2_32", size=32),
     ]
     device.prepare(kernels)
-    assert len(gpu.calls("compiled")) == 2
+    assert len(gpu.calls("compiled")) == 4
     span = Span(device.allocate(4), 0, 4)
     device.launch(Launch(kernels[0], (1, 1, 1), 32, (span,), frozenset()))
-    assert len(gpu.calls("compile")) == 2
+    assert len(gpu.calls("compile")) == 4
     gpu.failing["compiled"] = OTHER_ERROR
     with pytest.raises(DeviceError, match="the GPU failed: cudaError 719"):
         device.prepare([Kernel("embed", "embed")])

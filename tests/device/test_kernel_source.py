@@ -59,6 +59,7 @@ def test_a_missing_header_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_options() -> None:
     assert own_options() == ("-std=c++17",)
     assert own_options("q4_k") == ("-std=c++17", "-DONLY_Q4_K")
+    assert own_options(size=64) == ("-std=c++17", "-DONLY_SIZE=64")
     options = compile_options(86, "f16")
     assert options[:2] == ("-std=c++17", "-DONLY_F16")
     assert {"-ftz=true", "-arch=sm_86"} < set(options)

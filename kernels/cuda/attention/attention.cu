@@ -59,7 +59,15 @@ __device__ __forceinline__ void attend_span(const float* queries, const uint8_t*
 // See attention_span_kernel.cuh; FIRST_TYPE is the type of keys, SECOND_TYPE that of values.
 #define ATTENTION(NAME, HEADS) \
   SPAN_KERNEL(NAME, 2, sharpi::attend_span<KV_OF_TYPE(FIRST_TYPE), KV_OF_TYPE(SECOND_TYPE), HEADS>)
+#if HAS_SIZE(1)
 ATTENTION(WITH_TYPES(attention_heads1), 1)
+#endif
+#if HAS_SIZE(2)
 ATTENTION(WITH_TYPES(attention_heads2), 2)
+#endif
+#if HAS_SIZE(4)
 ATTENTION(WITH_TYPES(attention_heads4), 4)
+#endif
+#if HAS_SIZE(8)
 ATTENTION(WITH_TYPES(attention_heads8), 8)
+#endif

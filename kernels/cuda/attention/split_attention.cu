@@ -81,7 +81,15 @@ __device__ __forceinline__ void attend_split(const float* queries, const uint8_t
 #define SPLIT_ATTENTION(NAME, CHUNKS)    \
   SPAN_KERNEL(NAME, CHUNKS == 8 ? 1 : 2, \
               sharpi::attend_split<KV_OF_TYPE(FIRST_TYPE), KV_OF_TYPE(SECOND_TYPE), CHUNKS>)
+#if HAS_SIZE(64)
 SPLIT_ATTENTION(WITH_TYPES(split_attention_64), 1)
+#endif
+#if HAS_SIZE(128)
 SPLIT_ATTENTION(WITH_TYPES(split_attention_128), 2)
+#endif
+#if HAS_SIZE(256)
 SPLIT_ATTENTION(WITH_TYPES(split_attention_256), 4)
+#endif
+#if HAS_SIZE(512)
 SPLIT_ATTENTION(WITH_TYPES(split_attention_512), 8)
+#endif

@@ -104,7 +104,15 @@ __device__ __forceinline__ void attend_tile(const TileShared& shared, const Tile
         shared, rows, queries, keys, values, page_table, sinks, out, num_heads, key_dim,         \
         value_dim, scale, soft_cap, hadamard);                                                   \
   }
+#if HAS_SIZE(64)
 TILED_ATTENTION(WITH_TYPES(tiled_attention_64), 1)
+#endif
+#if HAS_SIZE(128)
 TILED_ATTENTION(WITH_TYPES(tiled_attention_128), 2)
+#endif
+#if HAS_SIZE(256)
 TILED_ATTENTION(WITH_TYPES(tiled_attention_256), 4)
+#endif
+#if HAS_SIZE(512)
 TILED_ATTENTION(WITH_TYPES(tiled_attention_512), 8)
+#endif

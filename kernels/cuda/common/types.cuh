@@ -24,6 +24,14 @@ typedef unsigned long long uint64_t;
 #endif
 #define KERNEL extern "C" __global__ void
 
+// Whether to compile the entry points for a size: ONLY_SIZE names the one of a model, as each size
+// takes NVRTC a second or more.
+#ifdef ONLY_SIZE
+#define HAS_SIZE(size) (ONLY_SIZE == (size))
+#else
+#define HAS_SIZE(size) 1
+#endif
+
 namespace sharpi {
 
 constexpr unsigned kFullWarp = 0xffffffffu;

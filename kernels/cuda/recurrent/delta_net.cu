@@ -94,6 +94,12 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
                      stride, tiled, epsilon});                                                     \
   }
 
+#if HAS_SIZE(16)
 DELTA_NET(delta_net_16, 16, 2)
+#endif
+#if HAS_SIZE(32)
 DELTA_NET(delta_net_32, 32, 2)
+#endif
+#if HAS_SIZE(128)
 DELTA_NET(delta_net_128, 128, 1)
+#endif

@@ -71,6 +71,12 @@ __device__ __forceinline__ void mamba2(const float* xbc, const float* dts, float
                  {slice.first(), slice.end(), heads, groups, head_dim, keys, stride});             \
   }
 
+#if HAS_SIZE(16)
 MAMBA2(mamba2_16, 16, 2)
+#endif
+#if HAS_SIZE(32)
 MAMBA2(mamba2_32, 32, 2)
+#endif
+#if HAS_SIZE(128)
 MAMBA2(mamba2_128, 128, 1)
+#endif

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from kernel_build import entry_points
 from quant_weights import TYPES
 from type_groups import FILES, GROUPS, build_defines
 
@@ -27,8 +28,27 @@ def test_the_types_of_a_group_share_a_library(file: str) -> None:
 def test_other_kernels_are_built_for_what_is_launched() -> None:
     for kernel in (
         Kernel("experts_tiled_product", "any", "q4_k"),
-        Kernel("attention", "any", "q8_0+q8_0"),
+        Kernel("attention", "any", "q8_0+q8_0", 4),
         Kernel("rms_norm", "any"),
     ):
-        assert build_defines(kernel) == defines(kernel.quant_type)
+        assert build_defines(kernel) == defines(kernel.quant_type, kernel.size)
     assert build_defines(Kernel("matvec", "any")) == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "sizes"),
+    [
+        ("attention", (1, 2, 4, 8)),
+        ("split_attention", (64, 128, 256, 512)),
+        ("tiled_attention", (64, 128, 256, 512)),
+        ("delta_net", (16, 32, 128)),
+        ("mamba2", (16, 32, 128)),
+    ],
+)
+def test_a_size_compiles_its_own_entry_point(file: str, sizes: tuple[int, ...]) -> None:
+    names = [entry_points(kernel_source(file), defines(None, size)) for size in sizes]
+    assert all(
+        re.search(rf"[a-z_]{size}(_F16_F16)?$", name)
+        for size, (name,) in zip(sizes, names, strict=True)
+    )
+    assert sorted(name for (name,) in names) == entry_points(kernel_source(file), ())

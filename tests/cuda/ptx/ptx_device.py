@@ -16,7 +16,7 @@ from ptx_engine import Block, PtxFault, PtxKernel, Region
 
 from sharpi.device.dependent_launch import CAPABILITY
 from sharpi.device.kernel_source import kernel_source
-from sharpi.device.launch import Argument, Launch, Span
+from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.device.nvrtc import compile_options
 
 _SCALAR_BYTES = {np.int32: 4, np.int64: 8, np.float32: 4}
@@ -40,8 +40,7 @@ class PtxDevice(CpuDevice):
         self.executed: dict[str, int] = {}
 
     def launch(self, launch: Launch) -> None:
-        file, quant_type = launch.kernel.file, launch.kernel.quant_type
-        text = self._edit(kept_ptx(self._toolkit, file, quant_type, self._architecture))
+        text = self._edit(kept_ptx(self._toolkit, launch.kernel, self._architecture))
         kernel = _kernel(text, launch.kernel.entry, launch.shared_bytes)
         begins_early = launch.is_dependent and self._architecture >= CAPABILITY
         block = Block(launch.grid, launch.block, launch.shared_bytes, begins_early)
@@ -49,7 +48,7 @@ class PtxDevice(CpuDevice):
         count = kernel.run(block, arguments, list(_regions(launch)))
         entry = launch.kernel.entry
         self.executed[entry] = self.executed.get(entry, 0) + count
-        note_run(file, self._architecture)
+        note_run(launch.kernel.file, self._architecture)
 
 
 def note_run(file: str, architecture: int) -> None:
@@ -78,9 +77,10 @@ def _kernel(text: str, entry: str, shared_bytes: int) -> PtxKernel:
 
 
 @lru_cache(16)
-def kept_ptx(toolkit: Toolkit, file: str, quant_type: str | None, architecture: int) -> str:
-    """Returns the PTX of a file as a GPU of the architecture gets it, kept for the next time."""
-    source, options = kernel_source(file), compile_options(architecture, quant_type)
+def kept_ptx(toolkit: Toolkit, kernel: Kernel, architecture: int) -> str:
+    """Returns the PTX of a kernel's module as a GPU of the architecture gets it; keeps it."""
+    source = kernel_source(kernel.file)
+    options = compile_options(architecture, kernel.quant_type, kernel.size)
     key = digest(version(toolkit), source, *options)
     path = built(
         build_folder() / f"ptx-{key}.ptx",

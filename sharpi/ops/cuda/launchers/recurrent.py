@@ -90,7 +90,7 @@ def delta_net(
     size is at most 1024.
     """
     return Launch(
-        Kernel("delta_net", f"delta_net_{_keys_held(shape.key_dim)}"),
+        _kernel("delta_net", _keys_held(shape.key_dim)),
         grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, state_slice.num_sequences),
         block=_THREADS,
         arguments=(
@@ -121,7 +121,7 @@ def mamba2(
     most 1024.
     """
     return Launch(
-        Kernel("mamba2", f"mamba2_{_keys_held(shape.state_size)}"),
+        _kernel("mamba2", _keys_held(shape.state_size)),
         grid=(-(-shape.head_dim // _TILE), shape.num_heads, state_slice.num_sequences),
         block=_THREADS,
         arguments=(
@@ -147,6 +147,10 @@ def mamba2_sizes(shape: Mamba2Shape, tokens: int) -> tuple[Argument, ...]:
         *(np.int32(tokens), np.int32(shape.num_heads), np.int32(shape.num_groups)),
         *(np.int32(shape.head_dim), np.int32(shape.state_size)),
     )
+
+
+def _kernel(file: str, keys_held: int) -> Kernel:
+    return Kernel(file, f"{file}_{keys_held}", size=keys_held)
 
 
 def _keys_held(keys: int) -> int:

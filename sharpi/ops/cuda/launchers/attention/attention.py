@@ -134,15 +134,17 @@ class _Form(NamedTuple):
 def _plain(cache_slice: KvCacheSlice, group: int) -> _Form:
     tiles = -(-group // _HEADS_AT_ONCE[-1])
     heads_each = -(-group // tiles)
-    variant = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
-    kernel = tiled_attention.kernel_of("attention", f"attention_heads{variant}", cache_slice.types)
+    size = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
+    name = f"attention_heads{size}"
+    kernel = tiled_attention.kernel_of("attention", name, size, cache_slice.types)
     return _Form(kernel, tiles, heads_each)
 
 
 def _tiled(cache_slice: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
     tiles = -(-group // tiled_attention.ROWS)
-    name = f"split_attention_{tiled_attention.variant(value_dim)}"
-    kernel = tiled_attention.kernel_of("split_attention", name, cache_slice.types)
+    size = tiled_attention.variant(value_dim)
+    name = f"split_attention_{size}"
+    kernel = tiled_attention.kernel_of("split_attention", name, size, cache_slice.types)
     return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
 
 

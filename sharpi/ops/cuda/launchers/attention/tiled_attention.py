@@ -43,9 +43,9 @@ def tiled_attention(
     key_dim is at most MAX_KEY_DIM, value_dim at most MAX_VALUE_DIM.
     """
     assert cache_slice.sequences is None, "tokens of several sequences"
-    rows, name = tokens * (num_heads // num_kv_heads), f"tiled_attention_{variant(value_dim)}"
+    rows, size = tokens * (num_heads // num_kv_heads), variant(value_dim)
     return Launch(
-        kernel_of("tiled_attention", name, cache_slice.types),
+        kernel_of("tiled_attention", f"tiled_attention_{size}", size, cache_slice.types),
         grid=(-(-rows // ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
@@ -59,10 +59,10 @@ def tiled_attention(
     )
 
 
-def kernel_of(file: str, name: str, types: KvTypes) -> Kernel:
-    """Returns the kernel `name` of `<file>.cu`, compiled for these types of keys and values."""
+def kernel_of(file: str, name: str, size: int, types: KvTypes) -> Kernel:
+    """Returns the kernel `name` of `<file>.cu`, for a size and for types of keys and values."""
     entry = f"{name}_{types.keys.upper()}_{types.values.upper()}"
-    return Kernel(file, entry, f"{types.keys}+{types.values}")
+    return Kernel(file, entry, f"{types.keys}+{types.values}", size)
 
 
 def variant(value_dim: int) -> int:
