@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sharpi.system.closing import Closing
+from sharpi.system.native_threads import start_native
 
 _BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 6.0  # seconds without a beat after which a rank counts as lost
@@ -60,7 +61,7 @@ class Watch(Closing):
         """Starts the background threads."""
         self._last_look = time.monotonic()
         for thread in self._threads:
-            thread.start()
+            start_native(thread)
 
     def set_optional_ranks(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
         """Makes the loss of any of these ranks no fault.

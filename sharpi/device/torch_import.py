@@ -9,6 +9,7 @@ from typing import Any
 
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
+from sharpi.system.native_threads import start_native
 
 _CUDA = re.compile(r"^cuda\b.*=\s*['\"](\d+)", re.MULTILINE)  # in torch/version.py
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
@@ -27,7 +28,7 @@ class TorchImport:
         self._module: Any = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._import, name="import torch", daemon=True)
-        self._thread.start()
+        start_native(self._thread)
 
     def _check(self, text: str | None) -> None:
         if text is None or _CUDA.search(text):

@@ -1,5 +1,7 @@
 """The watch of ranks: who is silent, who has left in order, and who says what is wrong."""
 
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 
@@ -7,6 +9,21 @@ import pytest
 
 from sharpi.cluster import watch as watch_module
 from sharpi.cluster.watch import Watch
+
+BUSY_WATCH = """
+import sys
+from datetime import timedelta
+from torch.distributed import TCPStore
+from sharpi.cli import main as program
+from sharpi.cluster import watch
+
+watch._BEAT_SECONDS = 0
+store = TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=5))
+for _ in range(4):
+    watch.Watch(store, 0, ("a",), print).start()
+sys.argv = ["sharpi", "--version"]
+program.main()
+"""
 
 
 class FakeStore:
@@ -74,6 +91,16 @@ def test_a_store_that_hangs_is_lost_as_well() -> None:
         watch.start()
         assert faults.wait().startswith("rank 0 on a does not answer")
     answers.set()
+
+
+def test_the_process_ends_well_while_a_store_is_asked() -> None:
+    """torch aborts a process that ends as usual while a thread is in a call to its store."""
+    pytest.importorskip("torch")
+    ended = subprocess.run(
+        [sys.executable, "-c", BUSY_WATCH], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("sharpi ")
 
 
 def test_what_another_rank_says_is_passed_on() -> None:
