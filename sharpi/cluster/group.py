@@ -159,6 +159,14 @@ class Group(Closing):
             self._watch.close()
         self.channel.close()
 
+    def wait_for_others(self) -> None:
+        """Waits a few seconds for the other ranks to leave, if this is rank 0.
+
+        Its process has the store in which they read why the run has ended.
+        """
+        if self.rank == 0 and self._watch is not None:
+            self._watch.wait_for_others()
+
 
 def join_group(rendezvous: Rendezvous) -> Group:
     """Joins the group at a rendezvous; raises ClusterError if other ranks do not join in time.

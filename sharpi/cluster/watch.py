@@ -16,6 +16,8 @@ from sharpi.system.native_threads import start_native
 _BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 6.0  # seconds without a beat after which a rank counts as lost
 _STORE_SECONDS = 3.0
+LEAVE_SECONDS = 3.0  # the longest wait for other ranks to leave
+_LEAVE_PAUSE = 0.02
 
 
 class Store(Protocol):
@@ -94,6 +96,19 @@ class Watch(Closing):
             self._has_ended.set()
             if self.fault is None:
                 self._set("", key=f"left/{self._rank}")
+
+    def wait_for_others(self) -> bool:
+        """Waits a short time for all other ranks to leave; returns whether they have left.
+
+        It does not wait after a fault.
+        """
+        others = [f"left/{rank}" for rank in range(len(self._hosts)) if rank != self._rank]
+        end = time.monotonic() + LEAVE_SECONDS
+        while self.fault is None and time.monotonic() < end:
+            if self._store.check(others):
+                return True
+            time.sleep(_LEAVE_PAUSE)
+        return False
 
     def _set(self, fault: str, key: str = "fault") -> None:
         try:

@@ -128,6 +128,26 @@ def test_a_rank_that_left_in_order_is_not_missed() -> None:
         assert faults.wait().startswith("rank 2 on c")
 
 
+def test_the_first_rank_ends_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "LEAVE_SECONDS", 60)
+    store = FakeStore()
+    with Watch(store, 0, ("a", "b", "c"), Faults()) as watch:
+        store.values["left/1"] = b""
+        later = threading.Timer(0.05, lambda: store.set("left/2", ""))
+        later.start()
+        assert watch.wait_for_others()
+        assert "left/2" in store.values
+
+
+def test_the_first_rank_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "LEAVE_SECONDS", 0.05)
+    with Watch(FakeStore(), 0, ("a", "b"), Faults()) as watch:
+        assert not watch.wait_for_others()
+        watch.fail("rank 1 is lost")
+        monkeypatch.setattr(watch_module, "LEAVE_SECONDS", 1e9)
+        assert not watch.wait_for_others()
+
+
 def test_only_the_first_fault_counts() -> None:
     faults = Faults()
     watch = Watch(FakeStore(), 0, ("a", "b"), faults)
