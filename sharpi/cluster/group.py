@@ -162,7 +162,8 @@ class Group(Closing):
     def wait_for_others(self) -> None:
         """Waits a few seconds for the other ranks to leave, if this is rank 0.
 
-        Its process has the store in which they read why the run has ended.
+        Unless torchrun has started the ranks, the process of rank 0 has the store, in which the
+        others read why the run has ended.
         """
         if self.rank == 0 and self._watch is not None:
             self._watch.wait_for_others()

@@ -95,18 +95,21 @@ class Watch(Closing):
         if not self._has_ended.is_set():
             self._has_ended.set()
             if self.fault is None:
-                self._set("", key=f"left/{self._rank}")
+                self._set("", key=_left(self._rank))
 
     def wait_for_others(self) -> bool:
         """Waits a short time for all other ranks to leave; returns whether they have left.
 
-        It does not wait after a fault.
+        It does not wait after a fault, or without the store, which torchrun may have ended.
         """
-        others = [f"left/{rank}" for rank in range(len(self._hosts)) if rank != self._rank]
+        others = [_left(rank) for rank in range(len(self._hosts)) if rank != self._rank]
         end = time.monotonic() + LEAVE_SECONDS
         while self.fault is None and time.monotonic() < end:
-            if self._store.check(others):
-                return True
+            try:
+                if self._store.check(others):
+                    return True
+            except Exception:  # the store itself was lost
+                return False
             time.sleep(_LEAVE_PAUSE)
         return False
 
@@ -148,7 +151,7 @@ class Watch(Closing):
             return
         for rank in range(len(self._hosts)):
             is_known = rank == self._rank or rank in self._lost_optional_ranks
-            if not is_known and not self._store.check([f"left/{rank}"]):
+            if not is_known and not self._store.check([_left(rank)]):
                 self._look_at(rank, seen)
 
     def _look_at(self, rank: int, seen: dict[int, tuple[str, float]]) -> None:
@@ -164,3 +167,8 @@ class Watch(Closing):
             self._on_optional_lost(rank)
         else:
             self.lost(rank, f"does not answer for {SILENCE_SECONDS:.0f} seconds")
+
+
+def _left(rank: int) -> str:
+    """Returns the key that a rank sets when it leaves on purpose."""
+    return f"left/{rank}"

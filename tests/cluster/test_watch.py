@@ -148,6 +148,14 @@ def test_the_first_rank_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
         assert not watch.wait_for_others()
 
 
+def test_a_lost_store_is_not_waited_for() -> None:
+    """The exception of a store would otherwise replace the error with which the rank ends."""
+    store = FakeStore()
+    with Watch(store, 0, ("a", "b"), Faults()) as watch:
+        store.is_lost = True
+        assert not watch.wait_for_others()
+
+
 def test_only_the_first_fault_counts() -> None:
     faults = Faults()
     watch = Watch(FakeStore(), 0, ("a", "b"), faults)

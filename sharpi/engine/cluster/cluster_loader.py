@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 
 from sharpi.cluster.group import Group
 from sharpi.cluster.nccl import has_nccl
@@ -250,15 +249,10 @@ class ClusterLoader(Closing):
         self._report(RankReport(self._group.channel.count))
         self.reports = self._group.published_values("report", RankReport)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Closes the loader; after an error, other ranks have time to read what it was."""
         self.close()
-        if isinstance(error, SharpiError):
+        if any(isinstance(each, SharpiError) for each in raised):
             self._group.wait_for_others()
 
     def close(self) -> None:
