@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers.experts.tiles import fills_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, items_to_f16, to_f16
-from sharpi.ops.cuda.recorder.expert_f16_rows import TILED_ITEMS, F16RowsBuffers, supports_f16_rows
+from sharpi.ops.cuda.recorder.expert_f16_rows import F16RowsBuffers, supports_f16_rows
 from sharpi.ops.cuda.recorder.expert_operands import ExpertOperands
 from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import FLOAT_BYTES
@@ -26,8 +27,8 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         step, ffn, rows = self.step, self.ffn, self.scratch.f16_rows
         if step is None or (rows.x is None and rows.hidden is None):
             return False
-        least = TILED_ITEMS * ffn.expert_weights.down.num_experts
-        return is_product(step.tokens, step) and step.tokens * ffn.used >= least
+        experts = ffn.expert_weights.down.num_experts
+        return is_product(step.tokens, step) and fills_tiles(step.tokens, ffn.used, experts)
 
     def x_to_f16(self, tokens: int) -> Iterator[Launch]:
         """Yields the launch that converts x, before all products of gate and up."""

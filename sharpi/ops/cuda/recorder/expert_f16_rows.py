@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers.experts.tiles import supports_f16_tiles
+from sharpi.ops.cuda.launchers.experts.tiles import fills_tiles, supports_f16_tiles
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
 
-TILED_ITEMS = 6  # mean tokens per expert; an estimate that no GPU has confirmed
 _HALF_BYTES = 2
 
 
@@ -45,7 +44,7 @@ def expert_f16_rows(
     enough tokens.
     """
     *gate_and_up, down = all_matrices
-    if tokens < PRODUCT_TOKENS or tokens * used < TILED_ITEMS * down.num_experts:
+    if tokens < PRODUCT_TOKENS or not fills_tiles(tokens, used, down.num_experts):
         return ExpertF16Rows()
     return ExpertF16Rows(
         _buffers(recording, tokens, gate_and_up), _buffers(recording, rows, [down])

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, experts_packed, group_routes
+from sharpi.ops.cuda.launchers.experts.tiles import fills_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows
 from sharpi.ops.cuda.recorder.expert_f16_operands import ExpertF16Operands
-from sharpi.ops.cuda.recorder.expert_f16_rows import TILED_ITEMS
 from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.interface import StackedMatrix
 
@@ -114,9 +114,9 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
     def _are_tiled(self, tokens: int) -> bool:
         """Returns True if the mean number of items per expert makes tensor cores faster."""
-        least = TILED_ITEMS * self.ffn.expert_weights.down.num_experts
+        experts = self.ffn.expert_weights.down.num_experts
         is_off = "tensor-cores" in self.recording.disabled
-        return tokens * self.ffn.used >= least and not is_off
+        return fills_tiles(tokens, self.ffn.used, experts) and not is_off
 
     def merge(self, tokens: int) -> Launch:
         """Returns the launch that sums the values of the items."""

@@ -47,18 +47,14 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
         """Yields the calls of one token; predictions for the next layer run on the side stream."""
-        prediction, next_prediction, rec = (
-            self.prediction,
-            self.next_prediction,
-            self.launches.recording,
-        )
+        prediction, next_prediction = self.prediction, self.next_prediction
         if next_prediction is not None:
             yield from next_prediction.predict(step)
         if prediction is not None:
             yield from prediction.wait_for_prefetch(step)
         yield from slotted.use(self.layer, ids, step)
         if next_prediction is not None:
-            yield from next_prediction.prefetch(rec, slotted, self.layer, step)
+            yield from next_prediction.prefetch(self.launches.recording, slotted, self.layer, step)
         parts = slotted.decode_matrices(self.layer)
         if step.misses == "cpu":
             yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
@@ -121,11 +117,8 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _streamed(self, slotted: SlottedLayers, parts: Parts, step: StepShape) -> Iterator[Call]:
         """Yields the calls that compute experts chunk by chunk while the next chunks are copied."""
-        launches, batches, stream = (
-            self.launches,
-            self._batches_of_layer(step),
-            slotted.prefill_access.stream,
-        )
+        launches, stream = self.launches, slotted.prefill_access.stream
+        batches = self._batches_of_layer(step)
         tokens, all_chunks = step.rows(launches.x.rows), stream.chunks(self.layer)
         chunks = all_chunks if step.chunk is None else [all_chunks[step.chunk]]
         packed = packed_experts(launches)
@@ -171,24 +164,16 @@ class SlottedExpertCalls(Struct, frozen=True):
 
     def _predictions(self, step: StepShape | None) -> Iterator[Call]:
         """Yields the calls that pass the experts predicted for the next layer to the host."""
-        next_prediction, slotted, rec = (
-            self.next_prediction,
-            self.expert_weights.slotted,
-            self.launches.recording,
-        )
+        prediction, slotted = self.next_prediction, self.expert_weights.slotted
         assert slotted is not None
-        if (
-            step is None
-            or next_prediction is None
-            or not (next_prediction.is_for_host and step.predicts)
-        ):
+        if step is None or prediction is None or not (prediction.is_for_host and step.predicts):
             return
-        yield from next_prediction.wait_for_prediction(step)
+        yield from prediction.wait_for_prediction(step)
         yield self.expert_weights.host.predict(
-            rec.of(next_prediction.ids),
-            slotted.decode_matrices(next_prediction.layer)[0].addresses,
-            layer=next_prediction.layer, tokens=step.rows(Rows.PREDICTED),
-            used=next_prediction.ids.width,
+            self.launches.recording.of(prediction.ids),
+            slotted.decode_matrices(prediction.layer)[0].addresses,
+            layer=prediction.layer, tokens=step.rows(Rows.PREDICTED),
+            used=prediction.ids.width,
         )  # fmt: skip
 
     def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:

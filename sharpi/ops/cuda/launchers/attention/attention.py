@@ -135,16 +135,15 @@ def _plain(cache_slice: KvCacheSlice, group: int) -> _Form:
     tiles = -(-group // _HEADS_AT_ONCE[-1])
     heads_each = -(-group // tiles)
     size = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
-    name = f"attention_heads{size}"
-    kernel = tiled_attention.kernel_of("attention", name, size, cache_slice.types)
+    kernel = tiled_attention.kernel_of("attention", "attention_heads", size, cache_slice.types)
     return _Form(kernel, tiles, heads_each)
 
 
 def _tiled(cache_slice: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
     tiles = -(-group // tiled_attention.ROWS)
     size = tiled_attention.variant(value_dim)
-    name = f"split_attention_{size}"
-    kernel = tiled_attention.kernel_of("split_attention", name, size, cache_slice.types)
+    types = cache_slice.types
+    kernel = tiled_attention.kernel_of("split_attention", "split_attention_", size, types)
     return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
 
 

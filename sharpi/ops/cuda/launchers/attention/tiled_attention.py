@@ -45,7 +45,7 @@ def tiled_attention(
     assert cache_slice.sequences is None, "tokens of several sequences"
     rows, size = tokens * (num_heads // num_kv_heads), variant(value_dim)
     return Launch(
-        kernel_of("tiled_attention", f"tiled_attention_{size}", size, cache_slice.types),
+        kernel_of("tiled_attention", "tiled_attention_", size, cache_slice.types),
         grid=(-(-rows // ROWS), num_kv_heads, 1),
         block=_THREADS,
         arguments=(
@@ -59,9 +59,9 @@ def tiled_attention(
     )
 
 
-def kernel_of(file: str, name: str, size: int, types: KvTypes) -> Kernel:
-    """Returns the kernel `name` of `<file>.cu`, for a size and for types of keys and values."""
-    entry = f"{name}_{types.keys.upper()}_{types.values.upper()}"
+def kernel_of(file: str, stem: str, size: int, types: KvTypes) -> Kernel:
+    """Returns the kernel `<stem><size>` of `<file>.cu`, for these types of keys and values."""
+    entry = f"{stem}{size}_{types.keys.upper()}_{types.values.upper()}"
     return Kernel(file, entry, f"{types.keys}+{types.values}", size)
 
 

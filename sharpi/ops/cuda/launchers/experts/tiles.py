@@ -6,9 +6,15 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.matvec_layout import reads_floats
 
 ROWS_OF_TILE: Final = 64  # kTileRows
+TILED_ITEMS: Final = 6  # mean tokens per expert; an estimate that no GPU has confirmed
 _LEAST_BLOCKS_OF_ROWS: Final = 16
 _F16_TYPES: Final = frozenset({QuantType.F16, QuantType.BF16})
 _COLUMNS_OF_PIECE: Final = 8  # of 16 bytes, at multiples of which rows must begin
+
+
+def fills_tiles(tokens: int, used: int, experts: int) -> bool:
+    """Returns True if tokens with `used` experts each give an expert enough items on average."""
+    return tokens * used >= TILED_ITEMS * experts
 
 
 def supports_tiles(quant_type: QuantType, planes: int) -> bool:
