@@ -42,6 +42,7 @@ class Group(Closing):
         self.rank, self.size, self.torch, self.interface = rank, size, torch, interface
         self._store = store
         self._watch: Watch | None = None
+        self._has_left = False
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
         self.channel = Channel(torch)
         self._on_lost: Callable[[int], None] = lambda rank: None
@@ -154,17 +155,17 @@ class Group(Closing):
             self._watch.fail(fault)
 
     def close(self) -> None:
-        """Leaves the group; the other ranks do not report this as a fault."""
+        """Leaves the group; the other ranks do not report this as a fault.
+
+        Rank 0 waits a few seconds for the others to leave. Its process has the store, which they
+        may still read, unless torchrun has started the ranks.
+        """
+        if self._has_left:
+            return
+        self._has_left = True
         if self._watch is not None:
             self._watch.close()
         self.channel.close()
-
-    def wait_for_others(self) -> None:
-        """Waits a few seconds for the other ranks to leave, if this is rank 0.
-
-        Unless torchrun has started the ranks, the process of rank 0 has the store, in which the
-        others read why the run has ended.
-        """
         if self.rank == 0 and self._watch is not None:
             self._watch.wait_for_others()
 

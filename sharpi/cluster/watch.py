@@ -102,7 +102,8 @@ class Watch(Closing):
 
         It does not wait after a fault, or without the store, which torchrun may have ended.
         """
-        others = [_left(rank) for rank in range(len(self._hosts)) if rank != self._rank]
+        ranks = set(range(len(self._hosts))) - {self._rank} - self._lost_optional_ranks
+        others = [_left(rank) for rank in ranks]
         end = time.monotonic() + LEAVE_SECONDS
         while self.fault is None and time.monotonic() < end:
             try:

@@ -148,6 +148,15 @@ def test_the_first_rank_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
         assert not watch.wait_for_others()
 
 
+def test_a_lost_lender_is_not_waited_for() -> None:
+    faults, lost = Faults(), Faults()
+    with Watch(FakeStore(), 0, ("a", "b"), faults) as watch:
+        watch.set_optional_ranks({1}, lambda rank: lost(str(rank)))
+        watch.start()
+        assert lost.wait() == "1"
+        assert watch.wait_for_others()
+
+
 def test_a_lost_store_is_not_waited_for() -> None:
     """The exception of a store would otherwise replace the error with which the rank ends."""
     store = FakeStore()

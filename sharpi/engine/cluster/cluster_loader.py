@@ -249,12 +249,6 @@ class ClusterLoader(Closing):
         self._report(RankReport(self._group.channel.count))
         self.reports = self._group.published_values("report", RankReport)
 
-    def __exit__(self, *raised: object) -> None:
-        """Closes the loader; after an error, other ranks have time to read what it was."""
-        self.close()
-        if any(isinstance(each, SharpiError) for each in raised):
-            self._group.wait_for_others()
-
     def close(self) -> None:
         self._group.close()
         self._close_connections()
