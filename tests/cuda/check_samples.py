@@ -1,37 +1,36 @@
-"""CheckSamples: chooses which of many equal launches of a device are checked, as a check costs more
-than the launch.
+"""CheckSamples: chooses which launches of emulated GPUs are checked where models run.
 
-Models launch the same kernels again for every token. What can go wrong in them depends on the data,
-too, so that not only the first ones are checked.
+A check costs more than the launch, and models launch the same kernels again for every layer and
+token. Each test checks other launches, always the same ones.
 """
 
+import os
 from collections import Counter
-from collections.abc import Hashable
+from zlib import crc32
 
-from sharpi.device.launch import Launch, Span
+from sharpi.device.launch import Kernel
 
-FIRST = 2  # launches of a kind that are always checked
-PERIOD = 3  # then every third: not a divisor of the usual numbers of layers
+# One launch in so many where models run: not a divisor of the usual numbers of layers.
+PERIOD = int(os.environ.get("SHARPI_CHECK_PERIOD", "11"))
 
 
 class CheckSamples:
-    """Counts launches by kind: kernel, sizes, and scalar arguments."""
+    """Counts the launches of each entry point in a test, and takes one in `period` of them."""
 
     def __init__(self) -> None:
-        self._counts = Counter[Hashable]()
+        self._test, self._period = "", 1
+        self._counts = Counter[Kernel]()
 
-    def begin(self) -> None:
-        """Forgets all launches, so that each test has the same ones checked in any order."""
+    def begin(self, test: str, period: int) -> None:
+        """Forgets all launches; `test` decides which of the next ones are taken."""
+        self._test, self._period = test, period
         self._counts.clear()
 
-    def takes(self, launch: Launch) -> bool:
+    def takes(self, kernel: Kernel) -> bool:
         """Counts a launch; returns True if it is to be checked."""
-        kind = _kind(launch)
-        count = self._counts[kind]
-        self._counts[kind] += 1
-        return count < FIRST or count % PERIOD == 0
+        count = self._counts[kernel] or crc32(f"{self._test} {kernel.entry}".encode())
+        self._counts[kernel] = count + 1
+        return count % self._period == 0
 
 
-def _kind(launch: Launch) -> Hashable:
-    scalars = tuple(None if isinstance(a, Span) else a for a in launch.arguments)
-    return launch.kernel, launch.grid, launch.block, launch.shared_bytes, scalars
+SAMPLES = CheckSamples()  # of all emulated GPUs of a process

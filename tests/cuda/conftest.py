@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "compiled"))
 sys.path.insert(0, str(Path(__file__).parent / "ptx"))
 
+from check_samples import PERIOD, SAMPLES
 from cpu_device import CpuDevice
 from gpu_twins import devices
 from ptx_device import ptx_device
@@ -23,6 +24,8 @@ from sharpi.errors import DeviceError
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 
 Load = Callable[..., Engine]
+# Where tests launch the same kernels again and again.
+MANY_LAUNCHES = "engine/", "expert_slots/", "launchers/experts/test_slot_policy.py"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,11 +56,9 @@ def device(request: pytest.FixtureRequest) -> Device:
 
 @pytest.fixture(autouse=True)
 def begin_samples(request: pytest.FixtureRequest) -> None:
-    """Lets each test that shares the emulated GPU have the same launches checked."""
-    if "device" in request.fixturenames:
-        shared = request.getfixturevalue("device")
-        if isinstance(shared, CpuDevice):
-            shared.samples.begin()
+    """Checks some launches where there are many, and all of them in the other tests."""
+    launches_much = str(request.path.relative_to(Path(__file__).parent)).startswith(MANY_LAUNCHES)
+    SAMPLES.begin(request.node.name, PERIOD if launches_much else 1)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 import cpu_library
 import numpy as np
 import numpy.typing as npt
-from check_samples import CheckSamples
+from check_samples import SAMPLES
 from cpu_kernel import REFERENCED, Cells, CpuKernel, Region, Shape
 from cpu_memory import CpuMemory, RegisteredMemory, host_bytes, memory_of
 from kernel_build import build_kernels
@@ -34,8 +34,9 @@ class CpuDevice:
 
     With `check`, a launch fails with kernel, line, block and thread where threads race, an access
     is misaligned or outside the arguments' bounds, or shared memory is read before it is written.
-    Of many equal launches in a test, the first and every third one are checked (`samples`).
-    `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name.
+    Where models run, some of the launches are checked (`SAMPLES`).
+    `order` is that of the threads. `texts` are kernels' sources that stand in for files of a name;
+    their launches are all checked.
     `can_register`: whether host memory can be page-locked in place. `attends`: whether there
     is a library's attention. `others`: more devices of the same machine. Streams are simulated in
     the order of the calls: where a GPU would wait for the host, the host has its turn, and a word
@@ -60,7 +61,6 @@ class CpuDevice:
         self.has_stream_words = has_stream_words
         self.has_grouped_products = has_grouped_products
         self._check = check
-        self.samples = CheckSamples()
         self._order = order
         self._free_bytes = memory_bytes
         self._texts = dict(texts or {})
@@ -145,9 +145,10 @@ class CpuDevice:
 
     def launch(self, launch: Launch) -> None:
         name = launch.kernel.file
-        text = self._texts[name] if name in self._texts else kernel_source(name)
-        is_checked = self._check and self.samples.takes(launch)
-        kernel = _kernel(launch.kernel, text, is_checked, name in self._texts)
+        is_a_tests = name in self._texts
+        text = self._texts[name] if is_a_tests else kernel_source(name)
+        is_checked = self._check and (is_a_tests or SAMPLES.takes(launch.kernel))
+        kernel = _kernel(launch.kernel, text, is_checked, is_a_tests)
         shape = Shape(
             launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
         )

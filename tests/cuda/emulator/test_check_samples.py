@@ -1,60 +1,43 @@
-"""Of equal launches the first ones and then every third are checked, in each test anew."""
+"""Where models run, one launch in so many is checked, in each test others."""
 
-import numpy as np
-import pytest
-from check_samples import FIRST, PERIOD, CheckSamples
-from cpu_device import CpuDevice
-from cpu_kernel import LaunchError
-from small_kernels import FOLDER, integers
+from check_samples import PERIOD, SAMPLES, CheckSamples
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Kernel
 
-TEXT = (FOLDER / "memory.cu").read_text(encoding="utf-8")
+KERNEL = Kernel("rms_norm", "rms_norm")
 
 
-def read_through(table: Span, into: Span) -> Launch:
-    """Reads from an address that lies in memory: launches are equal whatever it is."""
-    arguments = table, into, np.int32(0)
-    return Launch(Kernel("memory", "through_table"), (1, 1, 1), 1, arguments, frozenset({1}))
+def choices(samples: CheckSamples, number: int, kernel: Kernel = KERNEL) -> list[bool]:
+    return [samples.takes(kernel) for _ in range(number)]
 
 
-def choices(samples: CheckSamples, launch: Launch, number: int) -> list[bool]:
-    return [samples.takes(launch) for _ in range(number)]
-
-
-def launch_times(device: CpuDevice, launch: Launch, number: int) -> None:
-    for _ in range(number):
-        device.launch(launch)
-
-
-def test_the_first_and_every_third_launch_are_checked() -> None:
-    launch = read_through(integers([0, 0]), integers([0]))
-    expected = [n < FIRST or n % PERIOD == 0 for n in range(20)]
+def test_one_launch_in_so_many_is_checked() -> None:
     samples = CheckSamples()
-    assert choices(samples, launch, 20) == expected
-    samples.begin()
-    assert choices(samples, launch, 20) == expected
+    samples.begin("a test", 11)
+    assert [sum(choices(samples, 11)) for _ in range(3)] == [1, 1, 1]
 
 
-def test_launches_of_other_sizes_and_numbers_are_another_kind() -> None:
-    samples, table, into = CheckSamples(), integers([0, 0]), integers([0])
-    choices(samples, read_through(table, into), 9)
-    longer = Launch(
-        Kernel("memory", "through_table"), (2, 1, 1), 1, (table, into, np.int32(0)), frozenset()
-    )
-    other = Launch(
-        Kernel("memory", "through_table"), (1, 1, 1), 1, (table, into, np.int32(1)), frozenset()
-    )
-    assert samples.takes(longer)
-    assert samples.takes(other)
+def test_the_tests_of_kernels_check_all() -> None:
+    assert all(choices(SAMPLES, 3 * max(PERIOD, 2)))
 
 
-def test_a_fault_of_later_launches_is_found() -> None:
-    device = CpuDevice(texts={"memory": TEXT})
-    table, into, outside = integers([0, 0]), integers([0] * 4), integers([0] * 4)
-    launch = read_through(table, into)
-    device.upload(table, np.array([into.address], np.uint64))
-    launch_times(device, launch, FIRST)
-    device.upload(table, np.array([outside.address], np.uint64))
-    with pytest.raises(LaunchError, match=r"outside every argument|behind the end"):
-        launch_times(device, launch, PERIOD)
+def test_each_test_and_kernel_begins_elsewhere() -> None:
+    samples = CheckSamples()
+    firsts = set()
+    for test in range(60):
+        samples.begin(f"test {test}", 11)
+        firsts.add(choices(samples, 11).index(True))
+    assert firsts == set(range(11))
+    samples.begin("a test", 11)
+    others = [Kernel("rms_norm", f"rms_norm_{i}") for i in range(60)]
+    assert {choices(samples, 11, other).index(True) for other in others} == set(range(11))
+
+
+def test_a_test_always_has_the_same_launches_checked() -> None:
+    samples = CheckSamples()
+    samples.begin("a test", 11)
+    found = choices(samples, 30)
+    samples.begin("another", 11)
+    choices(samples, 5)
+    samples.begin("a test", 11)
+    assert choices(samples, 30) == found
