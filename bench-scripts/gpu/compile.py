@@ -3,7 +3,6 @@
 import argparse
 import multiprocessing
 import os
-import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -14,11 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 from gpu.check_step import Findings
 from gpu.device import add_tests
 
-from sharpi.resources import kernels_folder
-
 _MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the GPU's memory
-_ONLY = re.compile(r"\bONLY_(\w+)")
-Unit = tuple[str, str | None]
+Unit = tuple[str, str | None, int | None]
 
 
 def main() -> None:
@@ -32,33 +28,18 @@ def main() -> None:
     with ProcessPoolExecutor(processes, context) as pool:
         for unit, problem in zip(units, pool.map(compile_one, units), strict=True):
             if problem:
-                findings.failures.append(f"{unit[0]} {unit[1] or ''}: {problem}")
+                findings.failures.append(f"{' '.join(str(e) for e in unit if e)}: {problem}")
     findings.figures = {"modules": len(units), "seconds": time.perf_counter() - start}
     sys.exit(findings.finish(options.json))
 
 
 def all_units() -> list[Unit]:
-    """Returns pairs of a kernel file and one of its quant types, for all files and types."""
+    """Returns all files, each for one of its quant types and sizes."""
     add_tests("cuda/compiled")
     from nvrtc_jobs import ARCHITECTURES, jobs
 
-    units = [(job.file, job.quant_type) for job in jobs(ARCHITECTURES[0], 0, 1, every_one=True)]
-    return [(file, t) for file, quant_type in units for t in _variants(file, quant_type)]
-
-
-def _variants(file: str, quant_type: str | None) -> list[str | None]:
-    """Returns the types to compile a file for; [None] if it has none.
-
-    A file may list types in macros ONLY_*, such as the types of the KV cache.
-    """
-    if quant_type is not None or "quant_types.cuh" in _text(file):
-        return [quant_type]
-    return [name.lower() for name in sorted(set(_ONLY.findall(_text(file))))] or [None]
-
-
-def _text(file: str) -> str:
-    [path] = (kernels_folder() / "cuda").rglob(f"{file}.cu")
-    return path.read_text(encoding="utf-8")
+    every = [job.unit for job in jobs(ARCHITECTURES[0], 0, 1, every_one=True)]
+    return [(unit.file, unit.quant_type, unit.size) for unit in every]
 
 
 def compile_one(unit: Unit) -> str | None:
@@ -68,9 +49,10 @@ def compile_one(unit: Unit) -> str | None:
     from sharpi.device.kernel_source import kernel_source
     from sharpi.device.nvrtc import own_options
 
-    file, quant_type = unit
+    file, quant_type, size = unit
     try:
-        cupy.RawModule(code=kernel_source(file), options=own_options(quant_type)).compile()
+        options = own_options(quant_type, size)
+        cupy.RawModule(code=kernel_source(file), options=options).compile()
     except Exception as error:  # any error of NVRTC or the driver
         return " ".join(str(error).split())[:300]
     return None

@@ -2,7 +2,8 @@
 
 All types of all files for all architectures by both versions of CUDA take many minutes, and
 SHARPI_EVERY_ARCHITECTURE=1 asks for them. Without it each type of a file is compiled for one
-architecture, and each file without types for all; the two versions take turns.
+architecture, and each file without types for all, with one of its sizes or float types each; the
+two versions take turns.
 """
 
 import os
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from nvrtc import CompileError, Toolkit, Usage, toolkits, version
-from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
+from nvrtc_jobs import ARCHITECTURES, Job, Unit, compile_jobs, jobs
 from usage_table import Row, compiled, excesses, table
 
 from sharpi.device.dependent_launch import CAPABILITY
@@ -43,7 +44,7 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     ]
     assert not found, "\n".join(found)
     names = {usage.entry for outcome in outcomes if isinstance(outcome, list) for usage in outcome}
-    assert len(names) >= len({job.file for job in wanted})
+    assert len(names) >= len({job.unit.file for job in wanted})
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -103,16 +104,16 @@ def unordered(job: Job, outcome: list[Usage] | CompileError) -> Iterator[str]:
     if isinstance(outcome, CompileError) or job.architecture < CAPABILITY:
         return
     for usage in outcome:
-        if usage.waits != waits_for_last_launch(job.file):
+        if usage.waits != waits_for_last_launch(job.unit.file):
             yield f"{usage.entry} waits for earlier launches: {usage.waits}"
         if usage.accesses_before:
             yield f"{usage.entry} touches memory before it waits"
 
 
 def test_finds_what_is_done_too_early() -> None:
-    job, early = Job("rms_norm", None, 90), Usage("early", 32, 8, 0, 0, 0, accesses_before=1)
+    job, early = Job(Unit("rms_norm"), 90), Usage("early", 32, 8, 0, 0, 0, accesses_before=1)
     assert len(list(unordered(job, [early]))) == 2
-    assert list(unordered(Job("rms_norm", None, 75), [early])) == []
+    assert list(unordered(Job(Unit("rms_norm"), 75), [early])) == []
 
 
 def test_finds_excesses_of_kernels_without_a_turn() -> None:
@@ -141,7 +142,7 @@ def test_loads_two_units_before_it_multiplies(
     file: str, quant_type: str, architecture: int
 ) -> None:
     """The longest loop takes two units, and has twice the loads of the loop for one unit."""
-    (found,) = compile_jobs(TOOLKITS[0], [Job(file, quant_type, architecture)])
+    (found,) = compile_jobs(TOOLKITS[0], [Job(Unit(file, quant_type), architecture)])
     assert isinstance(found, list)
     usage = next(usage for usage in found if usage.entry == f"{file}_{quant_type}")
     loops = zip(usage.innermost, usage.products, usage.loads_ahead, strict=True)
@@ -153,7 +154,7 @@ def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:
     """A toolkit compiles each of their files for one of the two at least."""
     of_80, of_90 = ({entry for each, entry in table()[1] if each == on} for on in ("80", "90"))
     chunks = {"delta_net_rows", "delta_net_chunks", "mamba2_rows", "mamba2_chunks"}
-    others = {"rms_norm", "slot_policy", "slot_route_f32", "split_attention_64_F16_F16"}
+    others = {"rms_norm", "slot_policy", "slot_resize"}
     assert chunks | others <= of_80 & of_90
 
 
@@ -161,18 +162,23 @@ def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:
 def test_no_file_is_left_out(num_toolkits: int) -> None:
     """Each architecture compiles every file that has no types, each toolkit compiles every file."""
     every = [jobs(each, 0, 1, every_one=True) for each in ARCHITECTURES]
-    files = {job.file for job in every[0]}
-    units = {(job.file, job.quant_type) for job in every[0]}
+    files = {job.unit.file for job in every[0]}
+    units = {job.unit for job in every[0]}
+    without_types = {unit.file for unit in units if unit.quant_type is None} | {"slot_route"}
     of_toolkit: list[set[Job]] = [set() for _ in range(num_toolkits)]
     for architecture in ARCHITECTURES:
         together: set[str] = set()
         for toolkit in range(num_toolkits):
             found = jobs(architecture, toolkit, num_toolkits, every_one=False)
-            together |= {job.file for job in found if job.quant_type is None}
+            together |= {job.unit.file for job in found}
             of_toolkit[toolkit].update(found)
-        assert together == {file for file, quant_type in units if quant_type is None}
-    assert all({job.file for job in found} == files for found in of_toolkit)
-    assert {(job.file, job.quant_type) for job in set.union(*of_toolkit)} == units
+        assert without_types <= together
+    assert all({job.unit.file for job in found} == files for found in of_toolkit)
+    due = {job.unit for job in set.union(*of_toolkit)}
+    assert {(each.file, each.quant_type) for each in due} == {
+        (each.file, each.quant_type) for each in units
+    }
+    assert {(each.file, each.size) for each in due} == {(each.file, each.size) for each in units}
 
 
 def test_finds_problems() -> None:

@@ -1,8 +1,8 @@
 """The table of what kernels cost, which test_compile.py holds them to.
 
-It has the kernels of common quant types, each for the architecture that the tests compile it for,
-and those without a quant type for two. `python tests/cuda/compiled/usage_table.py` writes it
-again.
+It has the kernels of common quant types and those of one size, each for the architectures that the
+tests compile them for, and those without a quant type for two.
+`python tests/cuda/compiled/usage_table.py` writes it again.
 """
 
 import csv
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from nvrtc import CompileError, Toolkit, Usage, toolkits, version
-from nvrtc_jobs import ARCHITECTURES, Job, compile_jobs, jobs
+from nvrtc_jobs import ARCHITECTURES, FLOATS, Job, compile_jobs, jobs
 
 PATH = Path(__file__).with_name("usage_table.tsv")
 _COLUMNS = "architecture", "entry", "registers", "shared", "instructions", "turn", "ahead"
@@ -103,9 +103,10 @@ def _usages(toolkit: Toolkit, due: Iterable[Job]) -> list[Usage]:
 
 
 def _is_held(job: Job) -> bool:
-    if job.quant_type is None:
+    unit = job.unit
+    if unit.quant_type is None and unit.size is None:
         return job.architecture in _WITHOUT_TYPE
-    return job.file in _ATTENTION or job.quant_type in _TYPES
+    return unit.file in _ATTENTION or unit.quant_type in (None, *FLOATS, *_TYPES)
 
 
 def main() -> None:
