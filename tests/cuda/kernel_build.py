@@ -21,6 +21,7 @@ CHECKS = (
     *("-fsanitize=thread", "-fsanitize=alignment"),
     *("--param", "tsan-instrument-func-entry-exit=0"),  # calls that the engine has no use for
 )
+UNCHECKED = ("-DCUDA_ON_CPU_UNCHECKED",)
 LINES = ("-g1", "-gdwarf-4")  # a third of a build's time
 FLAGS = (
     "-std=c++17",
@@ -61,7 +62,12 @@ def build_kernels(
 ) -> Path:
     """A shared object with `launch_<entry>` and `signature_<entry>` for each entry point."""
     names = tuple(f"-D{name}" for name in defines)
-    flags = (*KERNEL_FLAGS, *names, *(CHECKS if check else ()), *(LINES if has_lines else ()))
+    flags = (
+        *KERNEL_FLAGS,
+        *names,
+        *(CHECKS if check else UNCHECKED),
+        *(LINES if has_lines else ()),
+    )
     engine = build_engine()
     target = build_folder() / f"kernels-{digest(source, engine.name, *flags)}.so"
     link = [*(NO_SANITIZER_LIBRARIES if check else ()), str(engine)]

@@ -18,15 +18,23 @@ __device__ __forceinline__ float sum_block(float x, float* parts) {
 }
 
 __device__ __forceinline__ float max_lanes(float x) {
+#ifdef CUDA_ON_CPU_UNCHECKED
+  return emulator_max_lanes(x);
+#else
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
   return x;
+#endif
 }
 
 __device__ __forceinline__ int max_lanes(int x) {
+#ifdef CUDA_ON_CPU_UNCHECKED
+  return emulator_max_lanes(x);
+#else
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     x = max(x, __shfl_xor_sync(kFullWarp, x, offset));
   return x;
+#endif
 }
 
 }  // namespace sharpi

@@ -2,7 +2,8 @@
 // names.
 //
 // Every file compiles unchanged with NVRTC and, for the tests, with g++ and a header that emulates
-// CUDA (CUDA_ON_CPU): inline PTX, here or in a kernel, always has a C++ equivalent.
+// CUDA (CUDA_ON_CPU): inline PTX, here or in a kernel, always has a C++ equivalent. Where accesses
+// are not checked (CUDA_ON_CPU_UNCHECKED), sums and maxima of lanes have one, too.
 #pragma once
 
 #ifdef __CUDACC_RTC__
@@ -40,8 +41,12 @@ constexpr int kWarp = 32;
 // Returns the sum over `width` adjacent lanes (a power of two up to 32), in the same order on every
 // lane.
 __device__ __forceinline__ float sum_lanes(float x, int width = kWarp) {
+#ifdef CUDA_ON_CPU_UNCHECKED
+  return emulator_sum_lanes(x, width);
+#else
   for (int offset = width / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
   return x;
+#endif
 }
 
 }  // namespace sharpi

@@ -93,6 +93,11 @@ void emulator_exchange(unsigned mask, const void* given, void* taken, int size, 
 // The same in segments of `width` lanes; a lane whose source lies outside its own takes its own.
 void emulator_shuffle(unsigned mask, const void* given, void* taken, int size, emulator::Take take,
                       int operand, int width, emulator::Site site);
+// All 32 lanes give a number and take the sum or the maximum over their segment of `width` lanes,
+// in the order of the kernels' loops of shuffles.
+float emulator_sum_floats(float value, int width, emulator::Site site);
+float emulator_max_floats(float value, int width, emulator::Site site);
+int emulator_max_integers(int value, int width, emulator::Site site);
 // All 32 lanes give an address, and take those of `count` other lanes.
 void emulator_exchange_addresses(const void* given, const void** taken, const int* sources,
                                  int count, emulator::Site site);

@@ -14,7 +14,7 @@ namespace {
 bool checking;
 
 inline bool watched(uintptr_t address) {
-  return checking && block.running && !block.running->fiber.owns(address);
+  return checking && block.running && !block.running->fiber->owns(address);
 }
 
 // An access of the running thread: `instruction` is the place in the kernel's library.

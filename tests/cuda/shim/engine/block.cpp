@@ -13,18 +13,55 @@ Block block;
 namespace {
 
 Fiber scheduler;
+Fiber fibers[kMaxThreads];
+Fiber* idle[kMaxThreads];  // fibers that no thread has
+unsigned num_idle = 0;
 unsigned turn[kMaxThreads];  // the threads in the order they run
 unsigned place;              // of the running thread in it
 uint32_t random_state;
 
-void thread_main() {
-  block.body.call(block.body.data);
-  Thread& self = *block.running;
+void end(Thread& self) {
   if (!self.has_begun) fail({"", 0}, "the thread ends without having waited for earlier launches");
   self.state = State::kDone;
   block.num_alive--;
   block.warps[self.warp()].alive &= ~(1u << self.lane());
-  give_up();
+}
+
+// Makes the first thread that is ready from `place` on the running one; null where none is.
+Thread* find_ready() {
+  for (; place < block.num_threads && !faulted(); place++) {
+    Thread& thread = block.threads[turn[place]];
+    if (thread.state != State::kReady) continue;
+    emulator_here.thread = thread.number;
+    return block.running = &thread;
+  }
+  return block.running = nullptr;
+}
+
+// What a fiber does: it runs threads to their ends. One that has not begun follows on the same
+// stack, so that threads that never wait need no switch.
+void run_threads() {
+  for (;;) {
+    Fiber& fiber = *block.running->fiber;
+    block.body.call(block.body.data);
+    end(*block.running);
+    place++;
+    Thread* next = find_ready();
+    if (next && !next->fiber) {
+      next->fiber = &fiber;
+    } else {
+      idle[num_idle++] = &fiber;
+      fiber.switch_to(next ? *next->fiber : scheduler);
+    }
+  }
+}
+
+// A launch that failed has left threads in the midst of what they did.
+void forget_fibers() {
+  for (num_idle = 0; num_idle < kMaxThreads; num_idle++) {
+    idle[num_idle] = &fibers[kMaxThreads - 1 - num_idle];
+    idle[num_idle]->forget();
+  }
 }
 
 void begin(uint3 index, unsigned order) {
@@ -40,7 +77,7 @@ void begin(uint3 index, unsigned order) {
     thread.number = i;
     thread.state = State::kReady;
     thread.has_begun = !block.is_dependent;
-    thread.fiber.prepare(thread_main);
+    thread.fiber = nullptr;
     block.warps[thread.warp()].alive |= 1u << thread.lane();
     turn[i] = order == 1 ? block.num_threads - 1 - i : i;
   }
@@ -55,15 +92,16 @@ void shuffle_turns() {
 
 // Goes on with the first thread that is ready from `place` on; where none is, with the scheduler.
 void pass_on(Fiber& from) {
-  for (; place < block.num_threads && !faulted(); place++) {
-    Thread& thread = block.threads[turn[place]];
-    if (thread.state != State::kReady) continue;
-    block.running = &thread;
-    emulator_here.thread = thread.number;
-    return from.switch_to(thread.fiber);
+  Thread* next = find_ready();
+  if (!next) {
+    if (&from != &scheduler) from.switch_to(scheduler);
+    return;
   }
-  block.running = nullptr;
-  if (&from != &scheduler) from.switch_to(scheduler);
+  if (!next->fiber) {
+    next->fiber = idle[--num_idle];
+    next->fiber->prepare(run_threads);
+  }
+  from.switch_to(*next->fiber);
 }
 
 // Each thread that is ready runs until it waits; whether there was one.
@@ -120,7 +158,7 @@ bool same(Site a, Site b) {
 void give_way() {
   Thread& self = *block.running;
   place++;
-  pass_on(self.fiber);
+  pass_on(*self.fiber);
 }
 
 void give_up() {
@@ -129,6 +167,7 @@ void give_up() {
 
 void run_block(uint3 index, unsigned order) {
   if (index.x == 0 && index.y == 0 && index.z == 0) random_state = order * 2654435761u + 1;
+  if (!num_idle) forget_fibers();
   begin(index, order);
   while (block.num_alive && !faulted()) {
     if (order > 1) shuffle_turns();
@@ -137,6 +176,7 @@ void run_block(uint3 index, unsigned order) {
     if (block.num_waiting == block.num_alive) release_barrier();
     else if (!any) report_deadlock();
   }
+  if (faulted()) forget_fibers();
 }
 
 }  // namespace emulator

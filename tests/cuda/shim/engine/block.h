@@ -23,8 +23,8 @@ inline void copy_given(void* to, const void* from, int size) {
 }
 
 struct Thread {
-  Fiber fiber;
-  unsigned number = 0;  // in the block
+  Fiber* fiber = nullptr;  // of a thread that has begun
+  unsigned number = 0;     // in the block
   State state = State::kDone;
   Site site{};             // where it waits
   bool has_begun = false;  // earlier launches have ended, for all it knows

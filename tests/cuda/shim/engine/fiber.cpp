@@ -45,6 +45,8 @@ emulator_switch:
 )");
 
 void Fiber::prepare(void (*main)()) {
+  if (is_prepared_) return;
+  is_prepared_ = true;
   if (!stack_) stack_ = new_stack(kStackBytes);
   constexpr int kSavedRegisters = 6;
   void** top = reinterpret_cast<void**>(stack_ + kStackBytes);
@@ -57,6 +59,8 @@ void Fiber::prepare(void (*main)()) {
 void Fiber::switch_to(Fiber& next) { emulator_switch(&stack_pointer_, next.stack_pointer_); }
 #else
 void Fiber::prepare(void (*main)()) {
+  if (is_prepared_) return;
+  is_prepared_ = true;
   if (!stack_) stack_ = new_stack(kStackBytes);
   getcontext(&context_);
   context_.uc_stack.ss_sp = stack_;

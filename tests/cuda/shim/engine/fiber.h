@@ -10,8 +10,11 @@ namespace emulator {
 
 class Fiber {
  public:
-  // The next switch to it calls `main`, which never returns. What it was doing is forgotten.
+  // The next switch to it calls `main`, which never returns, unless it is in the midst of it.
   void prepare(void (*main)());
+
+  // What it was doing is forgotten.
+  void forget() { is_prepared_ = false; }
 
   // Goes on with `next`; returns when somebody switches back.
   void switch_to(Fiber& next);
@@ -22,6 +25,7 @@ class Fiber {
  private:
   static constexpr size_t kStackBytes = 256 << 10;
   char* stack_ = nullptr;
+  bool is_prepared_ = false;
 #ifdef __x86_64__
   void* stack_pointer_ = nullptr;
 #else

@@ -1,12 +1,15 @@
 // Operations of a warp: lanes meet, hand over up to 32 bytes each, and go on.
 #include "warp.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "fault.h"
 
 namespace emulator {
 namespace {
+
+constexpr unsigned kFullWarp = 0xffffffffu;
 
 Thread& lane_of_same_warp(const Thread& thread, unsigned lane) {
   return block.threads[thread.warp() * kWarpSize + lane];
@@ -31,8 +34,9 @@ void hand_over(Thread& self, unsigned mask) {
   }
 }
 
-// Returns when all lanes of `mask` have come; each lane's bytes then lie in its `taken`.
-void meet(unsigned mask, Site site, bool synchronises) {
+// Waits until all lanes of `mask` have come; each lane's bytes then lie in its `taken`. Returns
+// true to the last one, which has not waited.
+bool meet_last(unsigned mask, Site site) {
   Thread& self = *block.running;
   Warp& warp = block.warps[self.warp()];
   check_mask(self, mask, site);
@@ -41,11 +45,39 @@ void meet(unsigned mask, Site site, bool synchronises) {
   warp.arrived |= 1u << self.lane();
   if ((warp.arrived & mask) != mask) {
     self.state = State::kAtWarp;
-    return give_way();
+    give_way();
+    return false;
   }
   warp.arrived &= ~mask;
   hand_over(self, mask);
-  if (synchronises) warp.synced = tick();
+  return true;
+}
+
+void meet(unsigned mask, Site site) { meet_last(mask, site); }
+
+// Joins what the lanes of a warp have taken as the kernels' loops of shuffles do, in the same
+// order.
+template <class T, class Joined>
+void join_taken(const Thread& self, int width, Joined joined) {
+  T values[kWarpSize], next[kWarpSize];
+  for (unsigned lane = 0; lane < kWarpSize; lane++)
+    memcpy(&values[lane], lane_of_same_warp(self, lane).taken, sizeof(T));
+  for (int offset = width / 2; offset > 0; offset /= 2) {
+    for (unsigned lane = 0; lane < kWarpSize; lane++)
+      next[lane] = joined(values[lane], values[lane ^ offset]);
+    memcpy(values, next, sizeof values);
+  }
+  for (unsigned lane = 0; lane < kWarpSize; lane++)
+    memcpy(lane_of_same_warp(self, lane).taken, &values[lane], sizeof(T));
+}
+
+template <class T, class Joined>
+T join_lanes(T value, int width, Site site, Joined joined) {
+  Thread& self = *block.running;
+  self.give(&value, sizeof value);
+  if (meet_last(kFullWarp, site)) join_taken<T>(self, width, joined);
+  memcpy(&value, self.taken, sizeof value);
+  return value;
 }
 
 int source_of(int lane, Take take, int operand, int width) {
@@ -60,9 +92,9 @@ int source_of(int lane, Take take, int operand, int width) {
 
 }  // namespace
 
-void meet_warp(const void* given, int size, Site site) {
+bool meet_warp(const void* given, int size, Site site) {
   block.running->give(given, size);
-  meet(0xffffffffu, site, false);
+  return meet_last(kFullWarp, site);
 }
 
 }  // namespace emulator
@@ -75,7 +107,7 @@ using emulator::Thread;
 void emulator_exchange(unsigned mask, const void* given, void* taken, int size, int source,
                        Site site) {
   block.running->give(given, size);
-  emulator::meet(mask, site, false);
+  emulator::meet(mask, site);
   const Thread& self = *block.running;
   if (!(mask >> source & 1))
     emulator::fail(site, "a shuffle reads lane %d, which is not in its mask", source);
@@ -97,7 +129,7 @@ void emulator_exchange_addresses(const void* given, const void** taken, const in
 unsigned emulator_ballot(unsigned mask, int value, Site site) {
   const Thread& self = *block.running;
   block.running->give(&value, sizeof value);
-  emulator::meet(mask, site, false);
+  emulator::meet(mask, site);
   unsigned votes = 0;
   for (unsigned rest = mask; rest; rest &= rest - 1) {
     const unsigned lane = __builtin_ctz(rest);
@@ -108,4 +140,19 @@ unsigned emulator_ballot(unsigned mask, int value, Site site) {
   return votes;
 }
 
-void emulator_sync_warp(unsigned mask, Site site) { emulator::meet(mask, site, true); }
+void emulator_sync_warp(unsigned mask, Site site) {
+  const unsigned warp = block.running->warp();
+  if (emulator::meet_last(mask, site)) block.warps[warp].synced = emulator::tick();
+}
+
+float emulator_sum_floats(float value, int width, Site site) {
+  return emulator::join_lanes(value, width, site, [](float a, float b) { return a + b; });
+}
+
+float emulator_max_floats(float value, int width, Site site) {
+  return emulator::join_lanes(value, width, site, [](float a, float b) { return fmaxf(a, b); });
+}
+
+int emulator_max_integers(int value, int width, Site site) {
+  return emulator::join_lanes(value, width, site, [](int a, int b) { return a > b ? a : b; });
+}

@@ -4,8 +4,8 @@
 
 namespace emulator {
 
-// Gives `size` bytes (up to 32), and returns once all 32 lanes have.
-void meet_warp(const void* given, int size, Site site);
+// Gives `size` bytes (up to 32), and returns once all 32 lanes have; true to the last one.
+bool meet_warp(const void* given, int size, Site site);
 
 // What a lane of the running thread's warp gave at the last meeting of both, until the running
 // thread's next operation.
