@@ -13,7 +13,11 @@ from kernel_build import engine_library, source_line
 from sharpi.device.launch import Argument, Span
 
 REFERENCED = -1  # in place of an argument's number: memory found through a table
-_SCALARS = {np.int32: "i4", np.int64: "i8", np.float32: "f4"}
+_SCALARS = {
+    np.int32: ("i4", ctypes.c_int32),
+    np.int64: ("i8", ctypes.c_int64),
+    np.float32: ("f4", ctypes.c_float),
+}
 _ENGINE = threading.Lock()  # it runs one launch at a time
 
 
@@ -133,21 +137,11 @@ class CpuKernel:
         if len(arguments) != len(self.signature):
             given, taken = len(arguments), len(self.signature)
             raise LaunchError(f"{self.entry}: {given} arguments, the kernel takes {taken}")
-        return [self._value(i, value) for i, value in enumerate(arguments)]
-
-    def _value(self, index: int, argument: Argument) -> Any:
-        taken = self.signature[index]
-        if argument is None or isinstance(argument, Span):
-            given = "p8"
-            value: Any = ctypes.c_uint64(0 if argument is None else argument.address)
-        else:
-            given = _SCALARS.get(type(argument), type(argument).__name__)
-            value = ctypes.create_string_buffer(np.asarray(argument).tobytes())
-        if given != taken:
-            raise LaunchError(
-                f"{self.entry}: argument {index} is {given}, the kernel takes {taken}"
-            )
-        return value
+        packed = list(map(_typed, arguments))
+        kinds = [kind for kind, _ in packed]
+        if kinds != self.signature:
+            raise LaunchError(f"{self.entry}: {_difference(kinds, self.signature)}")
+        return [value for _, value in packed]
 
     def _worded(self, fault: Fault) -> str:
         what = fault.what.decode()
@@ -161,3 +155,20 @@ class CpuKernel:
         if fault.instruction:
             where = source_line(self._with_lines(), fault.instruction - 1)
         return f"{what}, at {where}, block {tuple(fault.block)}, thread {fault.thread}"
+
+
+def _typed(argument: Argument) -> tuple[str, Any]:
+    """Returns an argument's type, as signatures name it, and its value for ctypes."""
+    if argument is None:
+        return "p8", ctypes.c_uint64(0)
+    if isinstance(argument, Span):
+        return "p8", ctypes.c_uint64(argument.address)
+    if type(argument) not in _SCALARS:
+        return type(argument).__name__, None
+    kind, as_passed = _SCALARS[type(argument)]
+    return kind, as_passed(argument.item())
+
+
+def _difference(given: Sequence[str], taken: Sequence[str]) -> str:
+    index = next(i for i, kind in enumerate(given) if kind != taken[i])
+    return f"argument {index} is {given[index]}, the kernel takes {taken[index]}"
