@@ -19,6 +19,7 @@ OTHER_FILES = ("test_slot_tables", "test_gpu_limits")
 LEFT_OUT = (
     "test_bits_do_not_depend_on_the_launch",
     "test_chunks_follow_each_other_and_single_steps",
+    "test_chunks_give_what_single_steps_do",
     "test_extreme_codes",
     "test_more_rows_than_a_grid_has_in_y",
     "test_sequences_have_pages_of_their_own",
