@@ -32,7 +32,7 @@ FAR = Times(fixed=0.0128, for_each=0.022, hop=0.03)  # over the internet
         Pipeline(8, 3, 1),
         Pipeline(8, 8, 2),
         Pipeline(8, 20, 1),
-        Pipeline(100, 130, 4),
+        Pipeline(40, 50, 4),
     ],
 )
 def test_speed_is_that_of_the_closed_form(times: Times, own: Pipeline) -> None:

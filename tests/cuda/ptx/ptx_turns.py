@@ -13,7 +13,7 @@ import pytest
 
 ARCHITECTURES = (75, 80, 90)
 ON_TENSOR_CORES = ("tile", "tensor_core")
-STEP = 16  # of a test's parameters, of which the last is chosen, too
+STEP = 48  # of a test's parameters, of which the last is chosen, too
 OTHER_FILES = ("test_slot_tables", "test_gpu_limits")
 # They launch kernels that others launch, many times.
 LEFT_OUT = (

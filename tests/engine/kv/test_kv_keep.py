@@ -32,17 +32,18 @@ def engine(load: Load, quick_demo: Path) -> Engine:
 
 @pytest.mark.slow
 def test_logits_after_a_cut_are_those_of_the_reference(load: Load, quick_demo: Path) -> None:
-    tokens = ids(PROMPT + 6)
+    prompt = 2 * KEPT + 20
+    tokens = ids(prompt + 6)
     engine = load(quick_demo, kv_keep=KEPT, context_size=512, precision="f32")
-    logits = engine.logits(np.array(tokens, np.int32), PROMPT)[PROMPT:]
+    logits = engine.logits(np.array(tokens, np.int32), prompt)[prompt:]
     ops = ReferenceOps()
     weights = load_weights(engine.file, engine.model_config)
     model = Transformer(engine.model_config, weights, ops)
-    for begin, end in ((0, PROMPT - KEEP_WINDOW), (PROMPT - KEEP_WINDOW, PROMPT)):
+    for begin, end in ((0, prompt - KEEP_WINDOW), (prompt - KEEP_WINDOW, prompt)):
         ops.begin(tokens[begin:end], begin, [0])
         model.step()
     ops.keep(KEPT)
-    for at, own in enumerate(logits, PROMPT):
+    for at, own in enumerate(logits, prompt):
         ops.begin(tokens[at : at + 1], at, [0])
         expected = model.step()[0]
         assert np.linalg.norm(own - expected) < 2e-2 * np.linalg.norm(expected)

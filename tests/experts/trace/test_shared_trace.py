@@ -13,7 +13,7 @@ from sharpi.experts.simulation.predictor_replay import measure
 from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simulate
 from sharpi.experts.trace.trace import Trace, read_trace
 
-pytestmark = [pytest.mark.native, pytest.mark.shared]
+pytestmark = [pytest.mark.native, pytest.mark.shared, pytest.mark.slow]
 _BESIDE = Path(__file__).parents[4] / "shared"
 
 
