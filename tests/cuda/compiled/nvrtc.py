@@ -77,7 +77,8 @@ def usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> list[Usag
         found = _nvrtc(toolkit).compile(source, options)
         path.write_text(json.dumps([vars(usage) for usage in found]), encoding="utf-8")
 
-    kept = built(kept_usages(toolkit, source, options), compile_to)
+    key = digest(_digest_of_this_file(), _nvrtc(toolkit).version, source, *options)
+    kept = built(build_folder() / f"usages-{key}.json", compile_to)
     found = json.loads(kept.read_text())
     return [Usage(**usage) for usage in found]
 
@@ -94,12 +95,6 @@ def ptx_text(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> str:
 def version(toolkit: Toolkit) -> str:
     """Returns the version of a toolkit's NVRTC."""
     return _nvrtc(toolkit).version
-
-
-def kept_usages(toolkit: Toolkit, source: str, options: tuple[str, ...]) -> Path:
-    """Where `usages` keeps what it found."""
-    key = digest(_digest_of_this_file(), _nvrtc(toolkit).version, source, *options)
-    return build_folder() / f"usages-{key}.json"
 
 
 class _Nvrtc:

@@ -1,15 +1,14 @@
 """Chooses which kernels are compiled for which architecture, and compiles them in parallel."""
 
-import multiprocessing
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from nvrtc import CompileError, Toolkit, Usage, kept_usages, usages
+from nvrtc import CompileError, Toolkit, Usage, usages
 
 from sharpi.device.kernel_source import kernel_source
 from sharpi.device.nvrtc import compile_options
@@ -94,23 +93,8 @@ def jobs(architecture: int, toolkit: int, num_toolkits: int, every_one: bool) ->
 
 def compile_jobs(toolkit: Toolkit, wanted: Sequence[Job]) -> list[list[Usage] | CompileError]:
     """Returns the resource usage of each job, or the error of its compilation."""
-    found = _compile_side_by_side(toolkit, [job for job in wanted if not _is_kept(toolkit, job)])
-    return [found[job] if job in found else _compile(toolkit, job) for job in wanted]
-
-
-def _compile_side_by_side(
-    toolkit: Toolkit, wanted: Sequence[Job]
-) -> dict[Job, list[Usage] | CompileError]:
-    if not wanted:
-        return {}
-    processes = len(os.sched_getaffinity(0))
-    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of the tests
-    with ProcessPoolExecutor(processes, context) as pool:
-        return dict(zip(wanted, pool.map(partial(_compile, toolkit), wanted), strict=True))
-
-
-def _is_kept(toolkit: Toolkit, job: Job) -> bool:
-    return kept_usages(toolkit, job.source, job.options).exists()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(partial(_compile, toolkit), wanted))
 
 
 def _compile(toolkit: Toolkit, job: Job) -> list[Usage] | CompileError:
