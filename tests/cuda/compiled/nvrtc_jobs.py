@@ -20,6 +20,7 @@ KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3
 # Quant types that files mix in a layer's attention, of kernels that are compiled for several.
 PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+Q6_K", "Q8_0+MXFP4")
 FLOATS = "f32", "f16", "bf16"
+QUANTISED = "QUANTISED_TYPES"
 TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
 # Newer files, in the order in which they came: behind the others, they leave these and each other
 # the architectures of their rows in the table.
@@ -114,8 +115,7 @@ def _all_units() -> Iterator[Unit]:
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
     for path in sorted(folder.rglob("*.cu"), key=_order):
         text = path.read_text()
-        is_typed = re.search(r"^QUANTISED_TYPES\(", text, re.MULTILINE)
-        each = PAIRS if "#ifndef FIRST_TYPE" in text else types if is_typed else ()
+        each = PAIRS if "#ifndef FIRST_TYPE" in text else types if _has(QUANTISED, text) else ()
         yield from (Unit(path.stem, quant_type.lower()) for quant_type in each)
         if not each:
             yield from _variants(path.stem)
@@ -144,6 +144,11 @@ def _variants(file: str) -> tuple[Unit, ...]:
     """Returns a file for each size or float type that it is compiled for one at a time."""
     text = kernel_source(file)
     sizes = re.findall(r"^#if HAS_SIZE\((\d+)\)", text, re.MULTILINE)
-    floats = FLOATS if re.search(r"^FLOAT_TYPES\(", text, re.MULTILINE) else ()
+    floats = FLOATS if _has("FLOAT_TYPES", text) and not _has(QUANTISED, text) else ()
     variants = [Unit(file, size=int(size)) for size in sizes] + [Unit(file, t) for t in floats]
     return tuple(variants) or (Unit(file),)
+
+
+def _has(macro: str, text: str) -> bool:
+    """Returns True if a file has entry points for each type of the macro."""
+    return re.search(rf"^{macro}\(", text, re.MULTILINE) is not None
