@@ -7,7 +7,7 @@ two versions take turns.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,6 +21,13 @@ from sharpi.device.kernel_source import waits_for_last_launch
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED_BYTES = 46 << 10  # and 2 KB more in a launch, without an attribute
 ACCURATE_ANGLES = {"rope_angles"}  # sinf and cosf reduce large arguments in local memory
+# CUDA 12 keeps these bytes in memory at the limit of registers, on sm_90 or sm_120, where CUDA 13
+# keeps none. A higher limit would cost a block of each multiprocessor, which is worse.
+SPILLED_BY_CUDA_12 = {
+    "attention_heads4_Q5_1_Q5_0": 20,
+    "experts_down_exact_bf16": 16,
+    "experts_down_exact_f16": 16,
+}
 TOOLKITS = toolkits()
 
 
@@ -37,10 +44,11 @@ def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     every_one = "SHARPI_EVERY_ARCHITECTURE" in os.environ
     wanted = jobs(architecture, TOOLKITS.index(toolkit), len(TOOLKITS), every_one)
     outcomes = compile_jobs(toolkit, wanted)
+    spilled = SPILLED_BY_CUDA_12 if toolkit.major == 12 else {}
     found = [
         f"{job}: {problem}"
         for job, outcome in zip(wanted, outcomes, strict=True)
-        for problem in (*problems(outcome), *unordered(job, outcome))
+        for problem in (*problems(outcome, spilled), *unordered(job, outcome))
     ]
     assert not found, "\n".join(found)
     names = {usage.entry for outcome in outcomes if isinstance(outcome, list) for usage in outcome}
@@ -81,8 +89,13 @@ def test_finds_excesses() -> None:
     ]
 
 
-def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
-    """Returns the problems of a compiled file, for each entry point."""
+def problems(
+    outcome: list[Usage] | CompileError, spilled: Mapping[str, int] | None = None
+) -> Iterator[str]:
+    """Returns the problems of a compiled file, for each entry point.
+
+    `spilled`: bytes of registers that entry points may keep in memory.
+    """
     if isinstance(outcome, CompileError):
         yield str(outcome)
         return
@@ -91,9 +104,10 @@ def problems(outcome: list[Usage] | CompileError) -> Iterator[str]:
             yield f"{usage.entry} has no __launch_bounds__"
         if usage.block * usage.registers > REGISTERS_OF_A_BLOCK:
             yield f"{usage.entry}: {usage.registers} registers for {usage.block} threads"
-        if usage.spilled_bytes:
+        most = (spilled or {}).get(usage.entry, 0)
+        if usage.spilled_bytes > most:
             yield f"{usage.entry} spills {usage.spilled_bytes} bytes of registers"
-        if usage.stack_bytes and usage.entry not in ACCURATE_ANGLES:
+        if usage.stack_bytes > most and usage.entry not in ACCURATE_ANGLES:
             yield f"{usage.entry} keeps {usage.stack_bytes} bytes of variables in memory"
         if usage.shared_bytes > STATIC_SHARED_BYTES:
             yield f"{usage.entry} takes {usage.shared_bytes} bytes of shared memory"
@@ -186,4 +200,7 @@ def test_finds_problems() -> None:
     assert len(list(problems([bad]))) == 4
     assert len(list(problems([Usage("unbounded", 0, 200, 0, 0, 0)]))) == 1
     assert list(problems([Usage("good", 256, 128, 4096, 0, 0)])) == []
+    known = Usage("known", 256, 64, 4096, 8, 16)
+    assert list(problems([known], {"known": 16})) == []
+    assert len(list(problems([known], {"known": 12, "other": 16}))) == 1
     assert list(problems(CompileError("error: no"))) == ["error: no"]
