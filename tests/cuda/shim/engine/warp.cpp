@@ -36,7 +36,7 @@ void hand_over(Thread& self, unsigned mask) {
 
 // Waits until all lanes of `mask` have come; each lane's bytes then lie in its `taken`. Returns
 // true to the last one, which has not waited.
-bool meet_last(unsigned mask, Site site) {
+bool meet(unsigned mask, Site site) {
   Thread& self = *block.running;
   Warp& warp = block.warps[self.warp()];
   check_mask(self, mask, site);
@@ -52,8 +52,6 @@ bool meet_last(unsigned mask, Site site) {
   hand_over(self, mask);
   return true;
 }
-
-void meet(unsigned mask, Site site) { meet_last(mask, site); }
 
 // Joins what the lanes of a warp have taken as the kernels' loops of shuffles do, in the same
 // order.
@@ -75,7 +73,7 @@ template <class T, class Joined>
 T join_lanes(T value, int width, Site site, Joined joined) {
   Thread& self = *block.running;
   self.give(&value, sizeof value);
-  if (meet_last(kFullWarp, site)) join_taken<T>(self, width, joined);
+  if (meet(kFullWarp, site)) join_taken<T>(self, width, joined);
   memcpy(&value, self.taken, sizeof value);
   return value;
 }
@@ -94,7 +92,7 @@ int source_of(int lane, Take take, int operand, int width) {
 
 bool meet_warp(const void* given, int size, Site site) {
   block.running->give(given, size);
-  return meet_last(kFullWarp, site);
+  return meet(kFullWarp, site);
 }
 
 }  // namespace emulator
@@ -142,7 +140,7 @@ unsigned emulator_ballot(unsigned mask, int value, Site site) {
 
 void emulator_sync_warp(unsigned mask, Site site) {
   const unsigned warp = block.running->warp();
-  if (emulator::meet_last(mask, site)) block.warps[warp].synced = emulator::tick();
+  if (emulator::meet(mask, site)) block.warps[warp].synced = emulator::tick();
 }
 
 float emulator_sum_floats(float value, int width, Site site) {
