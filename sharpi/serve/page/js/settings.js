@@ -15,9 +15,10 @@ export class Settings {
     this.#key = key;
     this.#fill(stored());
     element("open-settings").addEventListener("click", () => this.open());
-    element("reset-settings").addEventListener("click", () => this.#fill({}));
+    element("reset-settings").addEventListener("click", () => this.#reset());
     this.#dialog.addEventListener("click", (event) => this.#closeOutside(event));
-    this.#dialog.addEventListener("close", () => this.#keep());
+    this.#form.addEventListener("input", () => this.#store());
+    this.#dialog.addEventListener("close", () => this.#useKey());
   }
 
   // Opens the dialog with the focus on `field`.
@@ -63,9 +64,18 @@ export class Settings {
     for (const name of FIELDS) this.#input(name).value = values[name] ?? "";
   }
 
-  #keep() {
+  #reset() {
+    this.#fill({});
+    this.#store();
+  }
+
+  // Whatever changed is stored at once, so that nothing is lost if the page is left meanwhile.
+  #store() {
     const values = Object.fromEntries(FIELDS.map((name) => [name, this.#input(name).value]));
     localStorage.setItem(NAME, JSON.stringify(values));
+  }
+
+  #useKey() {
     this.#key.value = this.#input("key").value.trim();
   }
 
