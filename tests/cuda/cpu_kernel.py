@@ -107,27 +107,31 @@ class CpuKernel:
         loaded[f"signature_{entry}"](described)
         self.signature = described.value.decode().split()
 
-    def run(
+    def prepared(
         self, shape: Shape, arguments: Sequence[Argument], regions: Sequence[Region] | None
-    ) -> None:
-        """Runs a launch; raises LaunchError for wrong arguments and for faults of the kernel.
+    ) -> "PreparedLaunch":
+        """Packs a launch, which may then run any number of times.
 
         Accesses are checked against `regions`, if the library was built for it; not with None.
+        Raises LaunchError for wrong arguments.
         """
-        values = self._packed(arguments)
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        fault = Fault()
+        given = regions or ()
         request = Request(
             shape.grid,
             shape.block,
             shape.shared_bytes,
             shape.order,
             regions is not None,
-            len(regions or ()),
+            len(given),
             shape.is_dependent,
-            (Region * len(regions or ()))(*regions or ()),
-            ctypes.pointer(fault),
+            (Region * len(given))(*given),
         )
+        return PreparedLaunch(self, request, self._packed(arguments))
+
+    def start(self, request: Request, pointers: Any) -> None:
+        """Runs a launch; raises LaunchError for faults of the kernel."""
+        fault = Fault()
+        request.fault = ctypes.pointer(fault)
         with _ENGINE:
             self._launch(ctypes.byref(request), pointers)
         if fault.what:
@@ -155,6 +159,18 @@ class CpuKernel:
         if fault.instruction:
             where = source_line(self._with_lines(), fault.instruction - 1)
         return f"{what}, at {where}, block {tuple(fault.block)}, thread {fault.thread}"
+
+
+class PreparedLaunch:
+    """A launch whose arguments are packed as the kernel takes them, by address."""
+
+    def __init__(self, kernel: CpuKernel, request: Request, values: list[Any]) -> None:
+        self._kernel, self._request, self._values = kernel, request, values
+        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+
+    def run(self) -> None:
+        """Runs the launch; raises LaunchError for faults of the kernel."""
+        self._kernel.start(self._request, self._pointers)
 
 
 def _typed(argument: Argument) -> tuple[str, Any]:
