@@ -252,7 +252,7 @@ def test_an_assistant_changes_no_text_on_a_gpu(case: str, load: Load) -> None:
     beside = REFERENCES.parent / "heads" / f"{case}-assistant.gguf"
     speculation = Speculation(kinds=("mtp",), max_drafts=3, draft_model=beside)
     path, options = REFERENCES / f"{case}.gguf", {"context_size": 192, "num_parallel": 3}
-    prompts = [IDS * 7, IDS[3:], IDS[5:]]
+    prompts = [IDS * 6, IDS[3:], IDS[5:]]
     plain, engine = load(path, **options), load(path, speculation=speculation, **options)
     expected = together(plain, prompts)
     assert [together(engine, prompts), together(engine, prompts)] == [expected, expected]

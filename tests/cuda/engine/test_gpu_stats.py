@@ -18,13 +18,14 @@ from sharpi.experts.stats.stats_text import format_stats
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-PROMPT = [1, *np.random.default_rng(1).integers(3, 2000, 39).tolist()]
+BATCH, NUM_BATCHES = 16, 2
+PROMPT = [1, *np.random.default_rng(1).integers(3, 2000, BATCH + 7).tolist()]
 NUM_DECODED, NUM_USED, NUM_LAYERS = 6, 2, 6
 MIB = 1 << 20
 
 
 def load_on(device: CpuDevice | None, **options: Any) -> Engine:
-    usual = {"context_size": 128, "batch_size": 16, "device": "cuda" if device else "cpu"}
+    usual = {"context_size": 128, "batch_size": BATCH, "device": "cuda" if device else "cpu"}
     config = RunConfig(model=DEMO, **(usual | options))
     if device is None:
         return load_engine(config)
@@ -96,7 +97,7 @@ def test_three_tiers(policy: str | None, tmp_path: Path) -> None:
     assert below is not None
     assert (stats.tier, below.tier) == ("VRAM", "RAM")
     assert stats.decode.computed == below.decode.accesses > 0
-    assert 0 < below.prompt.accesses <= 3 * stats.prompt.computed
+    assert 0 < below.prompt.accesses <= NUM_BATCHES * stats.prompt.computed
     assert below.bytes_read > 0
     assert below.total.loads > 0
     assert all(layer.decode.stall_seconds > 0 for layer in stats.layers)

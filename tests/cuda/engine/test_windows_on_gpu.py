@@ -23,7 +23,9 @@ from sharpi.tiers.staging import GpuStaging
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"  # windows of 8 positions
 Load = Callable[..., Engine]
-OPTIONS: dict[str, Any] = {"context_size": 1024, "batch_size": 64, "num_parallel": 2}
+# A batch and twice a window fill one page, so windows have few pages, which are soon dropped.
+BATCH = PAGE_POSITIONS - 2 * 8
+OPTIONS: dict[str, Any] = {"context_size": 1024, "batch_size": BATCH, "num_parallel": 2}
 REQUEST = GenerationRequest(max_tokens=4, ignore_end=True, sampling=SamplingParams(temperature=0))
 ONE = {**OPTIONS, "num_parallel": 1}
 
@@ -61,7 +63,7 @@ def answer(engine: Engine, prompt: list[int]) -> tuple[list[int], int]:
 @pytest.mark.parametrize("case", ["gpt-oss", "gemma3", "gemma4-e2b", "llama4"])
 def test_logits_and_memory_of_a_long_text(case: str, both: Callable[..., Any]) -> None:
     engine, whole = both(case, **ONE)
-    text = np.array(ids(300), np.int32)
+    text = np.array(ids(4 * BATCH + 34), np.int32)
     assert np.array_equal(engine.logits(text), whole.logits(text))
     part = gpu_of(engine)
     limit, frames = engine.runner.settings.window_pages, part.cache.frames
@@ -78,10 +80,10 @@ def test_logits_and_memory_of_a_long_text(case: str, both: Callable[..., Any]) -
 
 def test_greedy_tokens_over_several_windows(both: Callable[..., Any]) -> None:
     engine, whole = both("gpt-oss", **ONE, kv_type="q8_0")
-    request = replace(REQUEST, max_tokens=150)
+    prompt, request = ids(60), replace(REQUEST, max_tokens=75)  # up to the third page
     found = []
     for each in (engine, whole):
-        generation = each.session().generate(ids(20), request)
+        generation = each.session().generate(prompt, request)
         list(generation)
         found.append(generation.ids)
     assert found[0] == found[1]
@@ -89,8 +91,8 @@ def test_greedy_tokens_over_several_windows(both: Callable[..., Any]) -> None:
 
 def test_requests_that_share_beginnings_are_as_alone(both: Callable[..., Any]) -> None:
     engine, whole = both("gpt-oss", **OPTIONS)
-    start = ids(200)
-    prompts = [start, [*start, *ids(80, 2)], start[:150], start]
+    start = ids(140)
+    prompts = [start, [*start, *ids(60, 2)], start[:100], start]
     expected = []
     for each in prompts:
         expected.append(answer(whole, each)[0])
@@ -133,7 +135,7 @@ def test_prompts_that_pass_layer_by_layer(
     staging = GpuStaging(num_missed=4, num_early=2, num_streamed=2)
     monkeypatch.setattr(gpu_experts, "gpu_staging", lambda *_: staging)
     experts = ExpertConfig(miss="stream")
-    options = {**ONE, "batch_size": 32, "moe_slots": 2, "gpu_layers": layers, "experts": experts}
+    options = {**ONE, "moe_slots": 2, "gpu_layers": layers, "experts": experts}
     engine, whole = both(case, **options)
     frames, text = gpu_of(engine).cache.frames, ids(700)
     assert frames is not None
@@ -166,13 +168,13 @@ def test_a_prompt_cache_and_snapshots(load: Load, tmp_path: Path) -> None:
 
 def test_a_shifted_context(both: Callable[..., Any]) -> None:
     """A shift computes the kept tokens again, in window pages that were used before."""
-    options = {**ONE, "context_size": 512, "batch_size": 32, "context_shift": True}
+    options = {**ONE, "context_size": 512, "context_shift": True}
     engine, whole = both("gpt-oss", **options)
     assert gpu_of(engine).cache.frames is not None
     found = []
     for each in (engine, whole):
-        generation = each.session().generate(ids(470), replace(REQUEST, max_tokens=60))
+        generation = each.session().generate(ids(490), replace(REQUEST, max_tokens=32))
         list(generation)
         found.append(generation.ids)
-    assert len(found[0]) == 60
+    assert len(found[0]) == 32  # of which the first 22 fit in the context
     assert found[0] == found[1]

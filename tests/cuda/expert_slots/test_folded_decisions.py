@@ -16,7 +16,7 @@ from sharpi.engine.sequence import Sequence
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-PROMPT, LAYERS = [1, 200, 31, 77, 402, 9], 6
+PROMPT, LAYERS, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 6, 4
 
 
 class CountingCpuDevice(CpuDevice):
@@ -31,9 +31,7 @@ class CountingCpuDevice(CpuDevice):
         super().launch(launch)
 
 
-def run(
-    asked: ExpertConfig, *disabled: Any, tokens: int = 6
-) -> tuple[np.ndarray, list[Any], Counter[str]]:
+def run(asked: ExpertConfig, *disabled: Any) -> tuple[np.ndarray, list[Any], Counter[str]]:
     """Returns the logits of some tokens, what is known of each layer, and their launches."""
     device = CountingCpuDevice()
     config = RunConfig(
@@ -43,7 +41,7 @@ def run(
     sequence = Sequence(engine.runner)
     logits = [sequence.extend(PROMPT)]
     device.launches.clear()
-    logits += [sequence.extend([int(np.argmax(logits[-1]))]) for _ in range(tokens)]
+    logits += [sequence.extend([int(np.argmax(logits[-1]))]) for _ in range(NUM_TOKENS)]
     tier, stats = gpu_tier_of(engine.runner.parts), engine.expert_stats()
     assert tier is not None
     assert stats is not None
@@ -67,7 +65,7 @@ def test_tokens_and_residents_are_the_same(policy: str, miss: Miss) -> None:
     np.testing.assert_array_equal(logits, wanted)
     assert known == expected
     assert launches["slot_policy"] == launches["route"] == 0 == apart["slot_route"]
-    assert launches["slot_route"] == apart["slot_policy"] == apart["route"] == 6 * LAYERS
+    assert launches["slot_route"] == apart["slot_policy"] == apart["route"] == NUM_TOKENS * LAYERS
 
 
 @pytest.mark.parametrize("miss", ["load", "cpu"])

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,12 @@ def test_counts_are_scaled_back(device: Device) -> None:
     Both(device, chosen, make_policy(chosen)).run(skewed_routes(340, 1, 8, 2))
 
 
+@cache
+def real_routes(path: Path, tokens: int) -> NDArray[np.int32]:
+    """Returns two layers of a trace's first tokens."""
+    return np.ascontiguousarray(read_trace(path).routes[:tokens, 4:6])
+
+
 @pytest.mark.shared
 @pytest.mark.native
 @pytest.mark.parametrize(
@@ -166,8 +173,7 @@ def test_real_routes(kind: PolicyKind, admission: bool, slots: int) -> None:
     path = Path(os.environ.get("TESTS_SHARED", _BESIDE)) / "traces" / "gpt-oss-20b.npz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
-    tokens = int(os.environ.get("SHARPI_SLOT_TOKENS", "150"))
-    routes = np.ascontiguousarray(read_trace(path).routes[:tokens, 4:6])
+    routes = real_routes(path, int(os.environ.get("SHARPI_SLOT_TOKENS", "150")))
     chosen = replace(settings(kind, (slots,) * 2, 32, 4), admission=admission)
     native = NativePolicy(chosen)
     Both(CpuDevice(check=False), chosen, native).run(routes)
