@@ -30,18 +30,17 @@ def free_port() -> int:
 class Machines:
     """Starts sharpi's processes, and kills those still running at the end.
 
-    `launchers` are commands that run the command after them: for the first machine, and for the
-    others.
+    `namespaces` are the names of network namespaces: of the first machine, and of the others.
     """
 
     def __init__(
         self,
         model: Path | None = None,
         address: str = "127.0.0.1",
-        launchers: Sequence[Sequence[str]] = ((), ()),
+        namespaces: Sequence[str | None] = (None, None),
     ) -> None:
         self.model, self.port = model or demo_model(), free_port()
-        self._address, self._launchers = address, launchers
+        self._address, self._namespaces = address, namespaces
         self._processes: list[Process] = []
 
     @property
@@ -52,42 +51,27 @@ class Machines:
         self,
         *arguments: str,
         module: str = "sharpi",
-        launcher: Sequence[str] | None = None,
+        machine: int = 0,
         stdin: int = subprocess.DEVNULL,
         variables: Mapping[str, str] = {},
     ) -> Process:
-        own = self._launchers[0] if launcher is None else launcher
-        command = [*own, sys.executable, "-m", module, *arguments]
-        # A launcher runs its command where no process of ours can be forked.
-        start = subprocess.Popen if own else TorchFork
-        self._processes.append(self._started(start, command, stdin, variables))
-        return self._processes[-1]
-
-    def start_python(self, *arguments: str) -> Process:
-        """Starts the interpreter on the first machine."""
-        command = [sys.executable, *arguments]
-        self._processes.append(self._started(subprocess.Popen, command, subprocess.DEVNULL))
-        return self._processes[-1]
-
-    def _started(
-        self,
-        start: type[Process],
-        command: list[str],
-        stdin: int,
-        variables: Mapping[str, str] = {},
-    ) -> Process:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
-        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
-        environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
-        environment |= variables
-        pipe = subprocess.PIPE
-        return start(
-            command, cwd=ROOT, env=environment, text=True, stdin=stdin, stdout=pipe, stderr=pipe
+        """Starts a module's program on the first machine, or on another one."""
+        process = TorchFork(
+            [sys.executable, "-m", module, *arguments],
+            self._namespaces[machine],
+            cwd=ROOT,
+            env={**_environment(), **variables},
+            text=True,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
+        self._processes.append(process)
+        return process
 
     def join(self, model: Path | None = None, *arguments: str) -> Process:
         command = ["join", self.first, str(model or self.model), "--once", *arguments]
-        return self.start(*command, launcher=self._launchers[1])
+        return self.start(*command, machine=1)
 
     def run(self, *arguments: str, others: int = 1) -> Process:
         hosts = ",".join([self.first, *["x"] * others])
@@ -105,6 +89,13 @@ class Machines:
         for process in self._processes:
             process.kill()
             process.communicate()
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment without the developer's settings, except the library under test."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
+    library = os.environ.get("SHARPI_NATIVE_LIBRARY")
+    return environment | ({"SHARPI_NATIVE_LIBRARY": library} if library else {})
 
 
 def ended(

@@ -48,13 +48,16 @@ def why_not() -> str | None:
 
 
 class Network:
-    """Two machines, `address(0)` and `address(1)`, with a link of this kind between them."""
+    """Two machines, `address(0)` and `address(1)`, with a link of this kind between them.
+
+    `names` are those of their namespaces.
+    """
 
     def __init__(self, link: Link) -> None:
-        self._names = [f"sharpi-{os.getpid()}-{number}" for number in range(NUM_MACHINES)]
+        self.names = [f"sharpi-{os.getpid()}-{number}" for number in range(NUM_MACHINES)]
         self._emulator: subprocess.Popen[bytes] | None = None
         try:
-            for name in self._names:
+            for name in self.names:
                 _require("ip", "netns", "add", name)
                 _require("ip", "-n", name, "link", "set", "lo", "up")
             self.is_netem = self._connect_by_netem(link)
@@ -68,16 +71,12 @@ class Network:
         """The address of a machine."""
         return f"10.123.0.{number + 1}"
 
-    def inside(self, number: int) -> list[str]:
-        """The command that runs the command after it on a machine."""
-        return ["ip", "netns", "exec", self._names[number]]
-
     def cut(self) -> None:
         """Drops all packets from now on, without closing any connection."""
         if self._emulator is not None:
             self._emulator.send_signal(signal.SIGSTOP)
             return
-        for name in self._names:
+        for name in self.names:
             _require("ip", "netns", "exec", name, "tc", "qdisc", "replace", "dev", "link0", "root",
                      "netem", "loss", "100%")  # fmt: skip
 
@@ -86,15 +85,15 @@ class Network:
         if self._emulator is not None:
             self._emulator.send_signal(signal.SIGCONT)
             return
-        for name in self._names:
+        for name in self.names:
             self._set_netem(name, link)
 
     def _connect_by_netem(self, link: Link) -> bool:
         """Joins the namespaces by a pair of virtual Ethernet devices; False without netem."""
-        first, second = self._names
+        first, second = self.names
         _require("ip", "-n", first, "link", "add", "link0", "type", "veth", "peer", "name", "link0",
                  "netns", second)  # fmt: skip
-        for number, name in enumerate(self._names):
+        for number, name in enumerate(self.names):
             self._bring_up(number)
             if self._set_netem(name, link).returncode:
                 _require("ip", "-n", first, "link", "del", "link0")
@@ -110,7 +109,7 @@ class Network:
         )  # fmt: skip
 
     def _bring_up(self, number: int) -> None:
-        name = self._names[number]
+        name = self.names[number]
         _require("ip", "-n", name, "addr", "add", f"{self.address(number)}/24", "dev", "link0")
         _require("ip", "-n", name, "link", "set", "link0", "up")
 
@@ -127,7 +126,7 @@ class Network:
         fcntl.ioctl(
             device, _SET_INTERFACE, struct.pack("16sH22x", name.encode(), _TUN_WITHOUT_INFO)
         )
-        _require("ip", "link", "set", name, "netns", self._names[number], "name", "link0")
+        _require("ip", "link", "set", name, "netns", self.names[number], "name", "link0")
         self._bring_up(number)
         return device
 
@@ -136,7 +135,7 @@ class Network:
         if self._emulator is not None:
             self._emulator.kill()
             self._emulator.wait()
-        for name in self._names:
+        for name in self.names:
             with contextlib.suppress(OSError):
                 _run("ip", "netns", "del", name)
 

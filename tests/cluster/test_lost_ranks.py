@@ -4,9 +4,11 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from lazy_packages import needs
@@ -15,15 +17,6 @@ from machines import FOREVER, PROMPT, Machines, Process, complete, ended, free_p
 pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow]
 NOTICED_SECONDS = 60  # about 8 on a machine that has nothing else to do
 LOST = r"^error: rank 1 on \S+ (does not answer for 6 seconds|has ended or cannot be reached)$"
-# Joins the group and says no more.
-SILENT = """
-import sys
-from sharpi.cluster.group import join_group
-from sharpi.cluster.rendezvous import Rendezvous
-group = join_group(Rendezvous("127.0.0.1", int(sys.argv[1])))
-print("joined", flush=True)
-sys.stdin.read()
-"""
 
 
 def require_one_line(process: Process) -> None:
@@ -36,7 +29,8 @@ def require_one_line(process: Process) -> None:
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_is_lost_while_models_load(machines: Machines, way: signal.Signals) -> None:
     running = machines.run(*PROMPT)
-    silent = machines.start_python("-c", SILENT, str(machines.port))
+    module = "tests.cluster.silent_rank"
+    silent = machines.start(str(machines.port), module=module, stdin=subprocess.PIPE)
     assert silent.stdout is not None
     assert silent.stdout.readline() == "joined\n"
     silent.send_signal(way)
@@ -68,6 +62,13 @@ def test_a_rank_that_stops_and_wakes_ends_by_itself(machines: Machines) -> None:
     assert re.search(r"^error: rank \d on \S+ ", err, re.MULTILINE)
 
 
+def num_generated(url: str) -> float:
+    """Returns how many tokens the server has generated."""
+    with urlopen(f"{url}/metrics", timeout=NOTICED_SECONDS) as response:
+        (found,) = re.findall(rb"^sharpi_generated_tokens_total (\S+)$", response.read(), re.M)
+    return float(found)
+
+
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_running_request_gets_an_error_and_the_next_one_an_answer(
     machines: Machines, way: signal.Signals
@@ -76,9 +77,11 @@ def test_a_running_request_gets_an_error_and_the_next_one_an_answer(
     server, url = machines.serve(port, "--context-shift"), f"http://127.0.0.1:{port}"
     wait_for(url, server)
     text, answers = complete(url), list[str]()
+    before = num_generated(url)
     running = threading.Thread(target=lambda: answers.append(complete(url, 1_000_000)))
     running.start()
-    time.sleep(1)  # it runs on for minutes
+    while num_generated(url) == before:  # it runs on for minutes
+        time.sleep(0.05)
     joined.send_signal(way)
     running.join(NOTICED_SECONDS)
     assert [answer[:3] for answer in answers] == ["503"]

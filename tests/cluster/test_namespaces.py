@@ -30,7 +30,7 @@ def network(request: pytest.FixtureRequest, links: None) -> Iterator[Network]:
 
 @pytest.fixture
 def machines(network: Network) -> Iterator[Machines]:
-    own = Machines(address=network.address(0), launchers=[network.inside(0), network.inside(1)])
+    own = Machines(address=network.address(0), namespaces=network.names)
     yield own
     own.close()
 
