@@ -8,11 +8,11 @@ compute what it does elsewhere.
 import json
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +40,7 @@ MODELS = ("qwen3moe", "deepseek2-lite", "gpt-oss")
 COMMANDS = {
     "version": ["--version"],
     "doctor": ["doctor", "."],
-    "run": ["run", "--temp", "0", "-n", "16"],
+    "run": ["run", "--temp", "0", "-n", "8"],
     "bench": ["bench", "-n", "2", "-p", "8", "-r", "1"],
 }
 
@@ -69,7 +69,7 @@ def environment() -> dict[str, str]:
 
 
 class Outcome(NamedTuple):
-    """What the commands did on a processor, all of them in one process."""
+    """What the commands and a server did on a processor, all of them in one process."""
 
     folder: Path
     results: dict[str, tuple[int, str]]
@@ -90,7 +90,8 @@ def outcome(processor: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome
     folder.mkdir(exist_ok=True)
     commands = COMMANDS | {name: logits_command(name, folder) for name in MODELS}
     written = built(folder / "results.json", partial(run_all, processor, [*commands.values()]))
-    return Outcome(folder, dict(zip(commands, json.loads(written.read_text()), strict=True)))
+    names = [*commands, "serve"]
+    return Outcome(folder, dict(zip(names, json.loads(written.read_text()), strict=True)))
 
 
 def logits_command(name: str, folder: Path) -> list[str]:
@@ -103,17 +104,50 @@ def logits_command(name: str, folder: Path) -> list[str]:
 
 
 def run_all(processor: str, commands: list[list[str]], target: Path) -> None:
-    result = subprocess.run(
-        python(processor, str(PROGRAM), str(target)),
-        input=json.dumps(commands),
-        cwd=ROOT,
-        env=environment() | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    """Writes the exit codes and outputs of the commands, and at last those of a server."""
+    errors = target.with_suffix(".err")
+    with errors.open("w") as file:
+        program = subprocess.Popen(
+            python(processor, str(PROGRAM), str(target)),
+            cwd=ROOT,
+            env=environment() | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        )
+    try:
+        answer = served_answer(program, json.dumps(commands))
+        served = program.wait(SECONDS), answer
+    finally:
+        program.kill()
+    assert target.exists(), errors.read_text()
+    target.write_text(json.dumps([*json.loads(target.read_text()), served]))
+
+
+def served_answer(program: subprocess.Popen[str], typed: str) -> str:
+    """Returns the answer of the server that a program becomes, and stops it."""
+    assert program.stdin is not None
+    assert program.stdout is not None
+    try:
+        program.stdin.write(typed)
+        program.stdin.close()
+        if not select.select([program.stdout], [], [], SECONDS)[0]:
+            return json.dumps([0, "it says nothing"])
+        return asked(program.stdout.readline().rpartition(" ")[2].strip())
+    finally:
+        program.send_signal(signal.SIGTERM)
+
+
+def asked(server: str) -> str:
+    """Returns the status and the text of an answer of the model that ships, as a JSON list."""
+    body = {"model": "stories-moe", "prompt": "Once upon a time", "max_tokens": 4}
+    try:
+        url = f"{server}/v1/completions"
+        answer = httpx.post(url, json=body, timeout=SECONDS, trust_env=False)
+    except httpx.HTTPError as error:
+        return json.dumps([0, str(error)])
+    return json.dumps([answer.status_code, answer.text])
 
 
 def test_version_names_the_kernels(processor: str, outcome: Outcome) -> None:
@@ -154,24 +188,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-@pytest.fixture
-def server(processor: str) -> Iterator[str]:
-    """Yields the address of `sharpi serve` with the model that ships."""
-    process = subprocess.Popen(
-        python(processor, "-m", "sharpi", "serve", "--port", "0"),
-        cwd=ROOT,
-        env=environment() | {"PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    yield process.stdout.readline().rpartition(" ")[2].strip()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=SECONDS) == 0
-
-
-def test_a_served_answer(server: str) -> None:
-    body = {"model": "stories-moe", "prompt": "Once upon a time", "max_tokens": 4}
-    answer = httpx.post(f"{server}/v1/completions", json=body, timeout=SECONDS, trust_env=False)
-    assert answer.status_code == 200
-    assert answer.json()["usage"]["completion_tokens"] == 4
+def test_a_served_answer(outcome: Outcome) -> None:
+    status, text = json.loads(outcome.output("serve"))
+    assert status == 200, text
+    assert json.loads(text)["usage"]["completion_tokens"] == 4
