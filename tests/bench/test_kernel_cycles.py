@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+from functools import cache
 
 import pytest
 from cpu.kernel_cycles import TYPES, Kernel, longest_line, read_kernels
@@ -29,6 +30,12 @@ LOOP = [
 ]
 
 
+@cache
+def kernels() -> dict[tuple[str, str], Kernel]:
+    """Returns the library's kernels by type and set; disassembling it takes two seconds."""
+    return {(each.quant_type, each.instruction_set): each for each in read_kernels()}
+
+
 def test_a_line_ends_where_jumps_lead_and_begin() -> None:
     assert longest_line(LOOP) == ["vpaddd 0(%rip),%ymm0,%ymm0", "vpaddd %ymm1,%ymm0,%ymm0"]
 
@@ -46,10 +53,9 @@ def test_operations_of_256_bits_are_two_on_an_e_core() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
 @pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
 def test_the_library_has_a_line_of_each_type_and_set() -> None:
-    found = {(each.quant_type, each.instruction_set): each.code for each in read_kernels()}
     for quant_type in TYPES:
         for name, product, registers in SETS:
-            code = found[quant_type, name]
+            code = kernels()[quant_type, name].code
             products = sum(each.startswith(product) for each in code)
             assert products >= registers, (
                 f"{quant_type}: 8 rows of 256 weights are {registers} registers of bytes"
@@ -61,7 +67,7 @@ def test_the_library_has_a_line_of_each_type_and_set() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
 @pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
 def test_types_bound_by_the_processor_have_few_operations() -> None:
-    every = {(each.quant_type, each.instruction_set): each for each in read_kernels()}
+    every = kernels()
     for name, limits in (("avx2", MOST_OPERATIONS), ("avx_vnni", MOST_WITH_DOTS)):
         for quant_type, most in limits.items():
             assert len(every[quant_type, name].operations) <= most, (quant_type, name)
@@ -87,6 +93,6 @@ def turned_at_once(code: list[str]) -> int:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the library is not for x86-64")
 @pytest.mark.skipif(not shutil.which("objdump"), reason="no objdump: install binutils")
 def test_rows_are_turned_while_those_before_are_multiplied() -> None:
-    found = {each.quant_type: each for each in read_kernels() if each.instruction_set == "avx2"}
     for quant_type in ("Q2_K", "TQ2_0"):
-        assert turned_at_once(found[quant_type].code) <= MOST_TURNED_AT_ONCE, quant_type
+        code = kernels()[quant_type, "avx2"].code
+        assert turned_at_once(code) <= MOST_TURNED_AT_ONCE, quant_type
