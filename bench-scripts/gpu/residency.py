@@ -30,7 +30,7 @@ from sharpi.units import parse_size
 SHARES = (25, 100, 50, 12, 75)  # percent; the first is the share for which there are aims
 _MOST_ERROR = 0.05  # of the logits, relative: activations are rounded to 8 bits on either side
 _DRY_SIZES = Sizes(
-    prompts=(6, 20), decoded=3, warm_up=2, auto=30, repetitions=1, greedy=3, batch_size=8
+    prompts=(6, 20), decoded=3, warm_up=2, auto=12, repetitions=1, greedy=3, batch_size=8
 )
 
 

@@ -71,6 +71,7 @@ class NativePolicy:
             raise MemoryError(f"no memory for the slot policy {settings.kind.name.lower()}")
         max_swaps = sum(settings.slots) + settings.num_layers * settings.experts_per_token + 1
         self._swaps = np.empty((max_swaps, 3), np.int32)
+        self._out = int(self._swaps.ctypes.data), max_swaps
 
     @property
     def handle(self) -> int:
@@ -90,19 +91,19 @@ class NativePolicy:
 
         Call it before the first token.
         """
-        return self._made(self._library.sharpi_policy_start(self.handle, *self._out()))
+        return self._made(self._library.sharpi_policy_start(self.handle, *self._out))
 
     def use(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> list[Swap]:
         """Records a token's use of a layer's `experts`, best first; returns the swaps to make."""
         ids = np.ascontiguousarray(experts, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, len(ids))
-        return self._made(self._library.sharpi_policy_use(*arguments, *self._out()))
+        return self._made(self._library.sharpi_policy_use(*arguments, *self._out))
 
     def use_batch(self, layer: int, routes: NDArray[np.integer]) -> list[Swap]:
         """Records a batch's use of experts, `routes` (tokens, k); returns the swaps to make."""
         ids = np.ascontiguousarray(routes, np.int32)
         arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
-        return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out()))
+        return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out))
 
     def exchange(self, layer: int, leaves: int, enters: int) -> bool:
         """Replaces expert `leaves` by `enters` in its slot.
@@ -113,7 +114,7 @@ class NativePolicy:
 
     def end_token(self) -> list[Swap]:
         """Ends a token or batch after its last layer; returns the swaps to make at this point."""
-        return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out()))
+        return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out))
 
     def reset_sequence(self) -> None:
         """Prepares for a new, unrelated text: the policy forgets the previous token."""
@@ -168,9 +169,6 @@ class NativePolicy:
         before = np.empty(2, np.int64)
         self._library.sharpi_policy_counts(self.handle, counts.ctypes.data, before.ctypes.data)
         return [Counts(*row) for row in counts.tolist()], (int(before[0]), int(before[1]))
-
-    def _out(self) -> tuple[int, int]:
-        return self._swaps.ctypes.data, len(self._swaps)
 
     def _made(self, count: int) -> list[Swap]:
         assert count >= 0, "more swaps than a token can cause"
