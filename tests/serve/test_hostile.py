@@ -49,7 +49,7 @@ class TestPromptsThatCannotFit:
                 {"messages": [{"role": "user", "content": "y" * LONG}]},
             ),
         ],
-        ids=lambda value: str(value)[:30],
+        ids=["words", "blanks", "emoji", "text to tokenize", "messages to count"],
     )
     def test_are_refused_unread(
         self, roomy: ServedDemo, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
