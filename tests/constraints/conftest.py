@@ -1,10 +1,15 @@
 """Small vocabularies of every kind, and the demo model's, each with an end token."""
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from forked_children import ForkedChildren
 
+from sharpi.constraints import trial
+from sharpi.constraints.schema import costly
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -74,3 +79,16 @@ def gemma() -> Tokenizer:
 @pytest.fixture(scope="session")
 def demo() -> Tokenizer:
     return tokenizer_of("demo")
+
+
+@pytest.fixture(scope="session")
+def children() -> Iterator[ForkedChildren]:
+    with closing(ForkedChildren()) as made:
+        yield made
+
+
+@pytest.fixture
+def quick_children(children: ForkedChildren, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks the children of grammars and schemas from a process that has loaded their modules."""
+    for module in (trial, costly):
+        monkeypatch.setattr(module, "run_child", children.run)

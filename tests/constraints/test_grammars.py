@@ -11,6 +11,7 @@ from sharpi.constraints.grammars import MAX_BYTES, Grammars
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("quick_children")
 PERSON = {
     "type": "object",
     "properties": {

@@ -21,6 +21,7 @@ from sharpi.constraints.uniqueness.string_set import StringSet
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("quick_children")
 SHORT = {"type": "string", "maxLength": 4}
 NAMED = {
     "type": "object",

@@ -4,6 +4,7 @@ import random
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sharpi.constraints.constraint import Constraint, TokenMask
 from sharpi.constraints.mask import allows
@@ -13,19 +14,22 @@ CLOSERS = b'"}],:'
 
 
 def allowed_ids(mask: TokenMask | None, tokenizer: Tokenizer) -> set[int]:
+    return set(sorted_ids(mask, tokenizer).tolist())
+
+
+def sorted_ids(mask: TokenMask | None, tokenizer: Tokenizer) -> NDArray[np.intp]:
+    """Returns the ids of the tokens that a mask allows."""
     if mask is None:
-        return set(range(tokenizer.vocab_size))
+        return np.arange(tokenizer.vocab_size)
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: tokenizer.vocab_size]
-    return set(np.flatnonzero(bits).tolist())
+    return np.flatnonzero(bits)
 
 
 @cache
-def closing_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Returns the tokens that begin with one of CLOSERS."""
-    beginnings = (
-        (token, tokenizer.token_bytes(token)[:1]) for token in range(tokenizer.vocab_size)
-    )
-    return frozenset(token for token, first in beginnings if first and first in CLOSERS)
+def closers(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Returns, for each token, whether it begins with one of CLOSERS."""
+    beginnings = (tokenizer.token_bytes(token)[:1] for token in range(tokenizer.vocab_size))
+    return np.array([bool(first) and first in CLOSERS for first in beginnings])
 
 
 def follows(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
@@ -43,20 +47,23 @@ def goes_on(constraint: Constraint, token: int) -> bool:
 
 
 def may_end(constraint: Constraint, tokenizer: Tokenizer) -> bool:
-    ends = allowed_ids(constraint.allowed(), tokenizer) & tokenizer.end_ids
-    assert ends in (set(), tokenizer.end_ids)
-    return bool(ends)
+    """Returns whether the end tokens are allowed; they are so together or not at all."""
+    mask = constraint.allowed()
+    ends = [mask is None or allows(mask, token) for token in tokenizer.end_ids]
+    assert any(ends) == all(ends)
+    return any(ends)
 
 
 def random_answer(
     constraint: Constraint, tokenizer: Tokenizer, seed: int, max_tokens: int = 2000
 ) -> str:
     """Returns a random walk to an end token; where it can, half its steps close something open."""
-    chance, text, closers = random.Random(seed), b"", closing_ids(tokenizer)
+    chance, text = random.Random(seed), b""
     for _ in range(max_tokens):
-        allowed = allowed_ids(constraint.allowed(), tokenizer)
-        closing = sorted(allowed & closers)
-        token = chance.choice(closing if closing and chance.random() < 0.5 else sorted(allowed))
+        allowed = sorted_ids(constraint.allowed(), tokenizer)
+        closing = allowed[closers(tokenizer)[allowed]]
+        closes = len(closing) and chance.random() < 0.5
+        token = int(chance.choice(closing if closes else allowed))
         if token in tokenizer.end_ids:
             return text.decode()
         constraint.accept(token)

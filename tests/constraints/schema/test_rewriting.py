@@ -28,6 +28,7 @@ from sharpi.constraints.schema.unique_items import unique_items
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("quick_children")
 KIND = {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}
 PAIR = {
     "type": "object",
