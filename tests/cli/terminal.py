@@ -32,6 +32,7 @@ class Terminal:
         self.screen = pyte.HistoryScreen(columns, rows, history=2000)
         self._stream = pyte.ByteStream(self.screen)
         self.written = b""
+        self._lines: list[str] | None = None  # since the last data; drawing them is slow
         self.process = subprocess.Popen(
             command,
             stdin=theirs,
@@ -62,7 +63,9 @@ class Terminal:
     @property
     def lines(self) -> list[str]:
         """The lines of the screen, without what scrolled away."""
-        return [line.rstrip() for line in self.screen.display]
+        if self._lines is None:
+            self._lines = [line.rstrip() for line in self.screen.display]
+        return self._lines
 
     @property
     def text(self) -> str:
@@ -88,6 +91,7 @@ class Terminal:
             return False
         self.written += data
         self._stream.feed(data)
+        self._lines = None
         return bool(data)
 
     def wait_for_line(self) -> str:

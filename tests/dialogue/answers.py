@@ -1,6 +1,7 @@
 """Reading answers in tests: tools, a small vocabulary, and events joined for comparison."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from sharpi.constraints.grammars import Grammars
@@ -87,9 +88,15 @@ def joined(events: Iterable[AnswerEvent]) -> list[Any]:
     return found
 
 
+@cache
+def grammars_of(tokenizer: Tokenizer) -> Grammars:
+    """Returns the grammars of a tokenizer, each of which is compiled once."""
+    return Grammars(tokenizer)
+
+
 def is_accepted(tokenizer: Tokenizer, grammar: str, text: str) -> bool:
     """Returns whether a grammar allows each token of an answer and its end."""
-    constraint = Grammars(tokenizer).lark(grammar)
+    constraint = grammars_of(tokenizer).lark(grammar)
     ids = tokenizer.encode(text, add_bos=False, parse_special=True)
     end = min(tokenizer.end_ids)
     for token in [*ids, end]:

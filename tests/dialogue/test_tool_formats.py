@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 from answers import CLOCK, TOOLS, WEATHER, is_accepted, read, small_tokenizer
@@ -23,6 +24,7 @@ from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import THINK
+from sharpi.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,14 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-def grammar_of(case: Case, tools: tuple[Tool, ...] = TOOLS, parallel: bool = True) -> tuple:
+@cache
+def tokenizer_of(case: Case) -> Tokenizer:
     marks = case.form.markers
-    tokenizer = small_tokenizer(control=marks) if case.is_control else small_tokenizer(shown=marks)
+    return small_tokenizer(control=marks) if case.is_control else small_tokenizer(shown=marks)
+
+
+def grammar_of(case: Case, tools: tuple[Tool, ...] = TOOLS, parallel: bool = True) -> tuple:
+    tokenizer, marks = tokenizer_of(case), case.form.markers
     grammar = CallGrammar(tokenizer, marks)
     return tokenizer, grammar.text(case.form.expression(grammar, tools, parallel))
 

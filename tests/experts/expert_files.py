@@ -14,6 +14,8 @@ LAYERS, EXPERTS, K = 4, 8, 2
 PIECE_BYTES = ((5000, 5000, 9003), (), (4096, 8192, 100), (70_001, 70_001, 1_500_000))
 MOE_LAYERS = [i for i, sizes in enumerate(PIECE_BYTES) if sizes]
 GENERATOR = np.random.default_rng(5)
+_MEMCMP = ctypes.CDLL(None).memcmp
+_MEMCMP.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class ExpertFiles:
@@ -32,6 +34,7 @@ class ExpertFiles:
         self.data = [GENERATOR.bytes(end - 96) for end in ends]
         for file, data in zip(self.paths, self.data, strict=True):
             file.write_bytes(data)
+        self.arrays = [np.frombuffer(data, np.uint8) for data in self.data]
 
     def layout(self) -> StoreLayout:
         return StoreLayout(self.paths, tuple(self.layers))
@@ -70,14 +73,18 @@ def open_store(
     return ExpertStore(files.layout(), chosen, NativePolicy(wanted))
 
 
-def read(store: ExpertStore, layer: int, piece: int, expert: int) -> bytes:
-    """Returns the bytes that the kernels would compute with."""
+def address_of(store: ExpertStore, layer: int, piece: int, expert: int) -> int:
+    """Returns where the kernels would find the bytes."""
     address = (ctypes.c_void_p * EXPERTS).from_address(store.table(layer, piece))[expert]
     assert address is not None
-    return ctypes.string_at(address, store.layout.layers[layer].pieces[piece].num_bytes)
+    return int(address)
 
 
 def assert_right(store: ExpertStore, files: ExpertFiles, layer: int, expert: int) -> None:
+    """Asserts that an expert has its own bytes, without a copy of them."""
     store.wait(layer, expert)
-    for piece in range(3):
-        assert read(store, layer, piece, expert) == files.piece(layer, piece, expert)
+    for piece, where in enumerate(files.layers[layer].pieces):
+        begin = where.offset + expert * where.num_bytes
+        expected = files.arrays[where.file][begin:].ctypes.data
+        found = address_of(store, layer, piece, expert)
+        assert _MEMCMP(found, expected, where.num_bytes) == 0, (layer, expert, piece)

@@ -3,7 +3,6 @@
 The keys are those that `read_config` reads from a valid file; each is then given wrong values.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ REQUIRED = {
     "context_length",
     "attention.head_count",
 }
+POSITIONS = ("context_length", "original_context")
 NUMBERS = (-(1 << 62), -1, 0, 1, 7, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 63, -1e300, 1e-300, 1e300)
 NOT_FINITE = (float("nan"), float("inf"), -float("inf"))
 ARRAYS = tuple(np.array(values, np.int64) for values in ([], [-1] * 4, [1 << 40] * 64))
@@ -82,23 +82,18 @@ def refusal(architecture: str, key: str, value: Any) -> str | None:
         load_weights(file, config)
     except (ModelFileError, UnsupportedModelError) as error:
         return str(error)
-    assert max(whole_numbers(config)) < 1 << 31, f"{key}: more than the kernels' numbers hold"
+    assert largest_number(config) < 1 << 31, f"{key}: more than the kernels' numbers hold"
     return None
 
 
-def whole_numbers(value: Any) -> Iterator[int]:
-    """All integers of a configuration and its parts, without the limit of positions."""
-    if isinstance(value, int):
-        yield value
+def largest_number(value: Any) -> int:
+    """The largest integer of a configuration and its parts, without the limit of positions."""
     if isinstance(value, Struct):
-        value = [
-            getattr(value, name)
-            for name in value.__struct_fields__
-            if name not in ("context_length", "original_context")
-        ]
+        names = (name for name in value.__struct_fields__ if name not in POSITIONS)
+        return max([largest_number(getattr(value, name)) for name in names], default=0)
     if isinstance(value, tuple | list):
-        for part in value:
-            yield from whole_numbers(part)
+        return max(map(largest_number, value), default=0)
+    return value if isinstance(value, int) else 0
 
 
 def test_a_model_without_any_epsilon_is_refused() -> None:

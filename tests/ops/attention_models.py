@@ -1,6 +1,7 @@
 """A model of embedding, projections and attention, for tests of attention alone."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,16 @@ def error(out: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
 
 
+@cache
+def projections(shape: AttentionShape) -> tuple[Matrix, Matrix, Matrix]:
+    """Returns the matrices of queries, keys and values, the same ones each time."""
+    rng = np.random.default_rng(2)
+    q = matrix(rng, shape.num_heads * shape.key_dim, HIDDEN)
+    k = matrix(rng, shape.num_kv_heads * shape.key_dim, HIDDEN)
+    v = matrix(rng, shape.num_kv_heads * shape.value_dim, HIDDEN)
+    return q, k, v
+
+
 def attention_model(
     shape: AttentionShape,
     sinks: np.ndarray | None = None,
@@ -66,10 +77,7 @@ def attention_model(
 
     `keys_of`, `values_of`: embeddings that keys and values are made of.
     """
-    rng = np.random.default_rng(2)
-    q = matrix(rng, shape.num_heads * shape.key_dim, HIDDEN)
-    k = matrix(rng, shape.num_kv_heads * shape.key_dim, HIDDEN)
-    v = matrix(rng, shape.num_kv_heads * shape.value_dim, HIDDEN)
+    q, k, v = projections(shape)
     table = RopeTable((0.5 ** np.arange(shape.key_dim // 2)).astype(np.float32))
 
     def model(ops: Any) -> Any:
@@ -113,4 +121,9 @@ class RoundedReference(ReferenceOps):
 
 def expected(name: str, ids: list[int], types: KvTypes) -> np.ndarray:
     """Returns the reference's result with keys and values of these types."""
+    return _expected(name, tuple(ids), types)
+
+
+@cache
+def _expected(name: str, ids: tuple[int, ...], types: KvTypes) -> np.ndarray:
     return reference(attention_model(SHAPES[name]), [ids], RoundedReference(types))

@@ -23,16 +23,13 @@ from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.gguf.reader import open_gguf
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 SLOTS = (1, 2, NUM_EXPERTS // 2, NUM_EXPERTS)
 IDS = np.random.default_rng(2).integers(3, 1000, 90).astype(np.int32)
 MOE_CASES = sorted(
-    path.stem
-    for path in REFERENCES.glob("*.gguf")
-    if any("_exps.weight" in name for name in open_gguf(path).tensors)
+    path.stem for path in REFERENCES.glob("*.gguf") if b"_exps.weight" in path.read_bytes()
 )
 
 

@@ -36,7 +36,7 @@ def run_both(chosen: PolicySettings, routes: NDArray[np.int32]) -> SlotPolicy:
     native, reference = NativePolicy(chosen), make_policy(chosen)
     assert native.start() == reference.start()
     for token, layers in enumerate(routes):
-        if token % 301 == 300:
+        if token % 201 == 200:
             native.reset_sequence()
             reference.reset_sequence()
         for layer, route in enumerate(layers.tolist()):
@@ -49,7 +49,7 @@ def run_both(chosen: PolicySettings, routes: NDArray[np.int32]) -> SlotPolicy:
 
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_many_tokens(kind: PolicyKind) -> None:
-    reference = run_both(settings(kind), skewed_routes(1200, LAYERS, EXPERTS, K))
+    reference = run_both(settings(kind), skewed_routes(700, LAYERS, EXPERTS, K))
     hits = [reference.counts(layer).hits for layer in range(LAYERS)]
     assert min(hits) > 0 or kind is PolicyKind.STATIC
 
@@ -66,7 +66,7 @@ def test_many_tokens(kind: PolicyKind) -> None:
 )
 @pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED, PolicyKind.LFRU])
 def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> None:
-    run_both(settings(kind, **changes), skewed_routes(500, LAYERS, EXPERTS, K, seed=1))
+    run_both(settings(kind, **changes), skewed_routes(350, LAYERS, EXPERTS, K, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
 )
 def test_moving_slots(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
-    routes = skewed_routes(1000, LAYERS, EXPERTS, K, seed=6)
+    routes = skewed_routes(700, LAYERS, EXPERTS, K, seed=6)
     routes[:, 3] = routes[0, 3]  # a layer that needs no slot more
     reference = run_both(chosen, routes)
     moved = [slots.num_slots for slots in reference.layers]
@@ -95,10 +95,10 @@ def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
     chosen = settings(kind)
     native, reference = NativePolicy(chosen), make_policy(chosen)
     early = list[int]()
-    for token, layers in enumerate(skewed_routes(900, LAYERS, EXPERTS, K)):
-        if token % 300 == 0:
-            native.set_prefetching(token != 300)
-            reference.set_prefetching(token != 300)
+    for token, layers in enumerate(skewed_routes(450, LAYERS, EXPERTS, K)):
+        if token % 150 == 0:
+            native.set_prefetching(token != 150)
+            reference.set_prefetching(token != 150)
             early.append(sum(counts.early_loads for counts in native.all_counts()))
         for layer, route in enumerate(layers.tolist()):
             assert native.use(layer, route) == reference.use(layer, route), (token, layer)
@@ -113,10 +113,10 @@ def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
 def test_learning_switched_off_and_on(kind: PolicyKind) -> None:
     chosen = settings(kind)
     native, reference = NativePolicy(chosen), make_policy(chosen)
-    for token, layers in enumerate(skewed_routes(600, LAYERS, EXPERTS, K)):
-        if token % 150 == 0:
-            native.set_learning(token % 300 == 0)
-            reference.set_learning(token % 300 == 0)
+    for token, layers in enumerate(skewed_routes(400, LAYERS, EXPERTS, K)):
+        if token % 100 == 0:
+            native.set_learning(token % 200 == 0)
+            reference.set_learning(token % 200 == 0)
         for layer, route in enumerate(layers.tolist()):
             assert native.use(layer, route) == reference.use(layer, route), (token, layer)
         assert native.end_token() == reference.end_token(), token

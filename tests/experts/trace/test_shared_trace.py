@@ -1,6 +1,8 @@
 """Real routes: native and reference agree on them, and hit rates are as expected."""
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simula
 from sharpi.experts.trace.trace import Trace, read_trace
 
 pytestmark = [pytest.mark.native, pytest.mark.shared, pytest.mark.slow]
+Row = Callable[..., SimulationRow]
 _BESIDE = Path(__file__).parents[4] / "shared"
 
 
@@ -27,7 +30,7 @@ def trace() -> Trace:
 
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_native_decides_as_the_reference(trace: Trace, kind: PolicyKind) -> None:
-    routes = np.ascontiguousarray(trace.routes[:2000, :3])
+    routes = np.ascontiguousarray(trace.routes[:1000, :3])
     pinned = ((3, 1, 4, 15),) * 3
     chosen = PolicySettings(kind, 32, 4, (8,) * 3, pinned=pinned, load_budget=1.2)
     native, reference = NativePolicy(chosen), make_policy(chosen)
@@ -38,9 +41,20 @@ def test_native_decides_as_the_reference(trace: Trace, kind: PolicyKind) -> None
         assert native.end_token() == reference.end_token()
 
 
-def row(trace: Trace, policy: str, slots: int, *, admission: bool = False) -> SimulationRow:
-    start = trace.first(20_000)
-    return simulate(start, policy, slots, Simulation(admission=admission, load_budget=10))
+@pytest.fixture(scope="module")
+def start(trace: Trace) -> Trace:
+    return trace.first(20_000)
+
+
+@pytest.fixture(scope="module")
+def row(start: Trace) -> Row:
+    """Returns a function that replays the start with a policy, once for all tests."""
+
+    @cache
+    def replay(policy: str, slots: int, admission: bool = False) -> SimulationRow:
+        return simulate(start, policy, slots, Simulation(admission=admission, load_budget=10))
+
+    return replay
 
 
 # Hit rates in percent at 8 and 16 slots over the first 20,000 tokens.
@@ -57,22 +71,22 @@ def row(trace: Trace, policy: str, slots: int, *, admission: bool = False) -> Si
     ],
 )
 def test_hit_rates(
-    trace: Trace,
+    row: Row,
     policy: str,
     admission: bool,
     least: tuple[float, float],
     most_loads: tuple[float, float],
 ) -> None:
     for slots, hits, loads in zip((8, 16), least, most_loads, strict=True):
-        found = row(trace, policy, slots, admission=admission)
+        found = row(policy, slots, admission)
         assert 100 * found.hit_rate >= hits
         assert found.loads_per_token <= loads
 
 
-def test_the_optimum_is_above_every_policy_without_prefetch(trace: Trace) -> None:
-    best = row(trace, "optimum", 8).hit_rate
+def test_the_optimum_is_above_every_policy_without_prefetch(row: Row) -> None:
+    best = row("optimum", 8).hit_rate
     assert best > 0.8
-    assert all(row(trace, name, 8).hit_rate < best for name in ("slru", "lru", "learned-retain"))
+    assert all(row(name, 8).hit_rate < best for name in ("slru", "lru", "learned-retain"))
 
 
 def test_predictors_find_about_half(trace: Trace) -> None:
