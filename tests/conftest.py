@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ SLOW = {
     "bench/test_fleet_simulation.py",
     "bench/test_gpu_check_dry_run.py",
     "bench/test_never_slower.py",
+    "cli/commands/test_launch.py",
     "cluster/test_keep_joining.py",
     "cluster/test_namespaces.py",
     "cluster/test_stopped_while_waiting.py",
@@ -54,6 +56,7 @@ SLOW = {
     "serve/test_load.py",
     "serve/test_readme_setups.py",
     "serve/test_serve_command.py",
+    "serve/test_server_faults.py",
     "test_marks.py",
     "tiers/test_planner_properties.py",
 }
@@ -80,8 +83,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def marks_of(item: pytest.Item) -> set[str]:
     """The marks of the file that a test is in, of its folder and of the fixtures that it needs."""
-    place = item.path.relative_to(TESTS)
-    folder = {MARK_OF_FOLDER[each] for each in place.parts[:1] if each in MARK_OF_FOLDER}
     names = getattr(item, "fixturenames", ())
     fixtures = {MARK_OF_FIXTURE[each] for each in names if each in MARK_OF_FIXTURE}
-    return folder | fixtures | ({"slow"} if place.as_posix() in SLOW else set())
+    return fixtures | marks_of_file(item.path)
+
+
+@cache
+def marks_of_file(path: Path) -> frozenset[str]:
+    """Returns the marks of a file and of its folder."""
+    place = path.relative_to(TESTS)
+    folder = {MARK_OF_FOLDER[each] for each in place.parts[:1] if each in MARK_OF_FOLDER}
+    return frozenset(folder | ({"slow"} if place.as_posix() in SLOW else set()))

@@ -6,6 +6,7 @@ multiple of the type's block.
 
 import argparse
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,7 +44,7 @@ def requantise(
         if each not in WRITABLE_TYPES:
             names = ", ".join(each.name for each in WRITABLE_TYPES)
             raise ValueError(f"gguf cannot quantise to {each.name}; it can to {names}")
-    reader = GGUFReader(source)
+    reader = _reader(source, source.stat().st_mtime_ns)
     writer = GGUFWriter(target, field_value(reader.fields[Keys.General.ARCHITECTURE]))
     copy_metadata(reader, writer)
     writer.add_file_type(_file_type(quant_type))
@@ -52,6 +53,12 @@ def requantise(
         _add(writer, tensor, next(other, quant_type))
     write(writer)
     return target
+
+
+@lru_cache(maxsize=16)
+def _reader(source: Path, modified_ns: int) -> GGUFReader:
+    """Opens a file, once for all the types that it is written in."""
+    return GGUFReader(source)
 
 
 def add_keys(path: Path, keys: dict[str, int | float]) -> None:
