@@ -23,6 +23,7 @@ from sharpi.ops.cpu import recorder_tape, stacked_matrix_params, state_memory
 from sharpi.ops.interface import StackedMatrix
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
+NUM_TOKENS = 20  # of a case's 32: past two windows, and past what rotations are stretched for
 CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 
 
@@ -93,7 +94,7 @@ def test_experts_give_the_same_bits_in_any_batch() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_transformers(case: str, tmp_path: Path) -> None:
     with np.load(REFERENCES / f"{case}.npz") as arrays:
-        ids, expected = arrays["tokens"].astype(np.int32), arrays["logits"]
+        ids, expected = arrays["tokens"].astype(np.int32)[:NUM_TOKENS], arrays["logits"]
     source = REFERENCES / f"{case}.gguf"
     q8_0 = requantise(source, tmp_path / "q8_0.gguf", GGMLQuantizationType.Q8_0)
     for model, precision, most in (
@@ -103,4 +104,4 @@ def test_logits_are_those_of_transformers(case: str, tmp_path: Path) -> None:
     ):
         config = RunConfig(model=model, precision=precision, instruction_set="neon")
         with closing(load_engine(config)) as engine:
-            assert error(engine.logits(ids), expected) < most, precision
+            assert error(engine.logits(ids), expected[:NUM_TOKENS]) < most, precision
