@@ -16,6 +16,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -86,6 +87,8 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
     """Yields the name of each emulated case, with the seconds per token of each alternative."""
     for (machine, (costs, default)), kind in product(_MACHINES.items(), KINDS):
         routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
+        # "No slots" is the same for all shares, and most are LRU where all experts have slots.
+        seconds = cache(partial(seconds_per_token, routes=routes, costs=costs))
         for share in shares:
             slots = max(1, round(share * EXPERTS))
             ways = {DEFAULT: (default, slots), "no slots": (PolicyKind.LRU, 1)}
@@ -95,7 +98,7 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
             yield (
                 f"{machine}, {kind}, {100 * share:g} %",
                 {
-                    name: seconds_per_token(policy, number, routes, costs)
+                    name: seconds(None if policy is None else emulated_kind(policy, number), number)
                     for name, (policy, number) in ways.items()
                 },
             )
@@ -119,11 +122,15 @@ def seconds_per_token(
     return statistics.fmean(run.seconds[SETTLED:])
 
 
+def emulated_kind(policy: PolicyKind, slots: int) -> PolicyKind:
+    """Returns the policy that the engine would choose: LRU where no expert is ever evicted."""
+    return PolicyKind.LRU if slots >= EXPERTS else policy
+
+
 def emulated_settings(policy: PolicyKind, slots: int) -> PolicySettings:
     """Returns the settings that the engine would choose for `slots` slots in each layer."""
     all_experts = (tuple(range(EXPERTS)),) * LAYERS
-    if slots >= EXPERTS:
-        policy = PolicyKind.LRU  # as the engine chooses: nothing is ever evicted
+    policy = emulated_kind(policy, slots)
     return PolicySettings(
         policy,
         EXPERTS,

@@ -1,16 +1,12 @@
 """The gate "never slower than not caching": its results, its emulated costs, and a small run."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from experts import never_slower
 from experts.emulated_file import EmulatedChoice, EmulatedPages
 from experts.emulated_tokens import Costs, EmulatedTokens
 from experts.gate import DEFAULT, judge, table
 from experts.never_slower import SETTLED, emulate, emulated_settings, seconds_per_token
 from experts.route_kinds import make_routes
-from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 
@@ -74,25 +70,7 @@ def test_a_policy_that_costs_more_than_it_saves_gives_way_to_lru() -> None:
     assert ends == {0.0: True, 0.5e-3: False}
 
 
-@pytest.fixture
-def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Emulates equal settings once: all shares have "no slots", and with all slots most are LRU."""
-    known: dict[tuple[Any, ...], float] = {}
-
-    def seconds(
-        policy: PolicyKind | None, slots: int, routes: NDArray[np.int32], costs: Costs
-    ) -> float:
-        settings = None if policy is None else emulated_settings(policy, slots)
-        key = (settings, slots, routes.tobytes(), costs)
-        if key not in known:
-            known[key] = seconds_per_token(policy, slots, routes, costs)
-        return known[key]
-
-    monkeypatch.setattr(never_slower, "seconds_per_token", seconds)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("once")
 def test_the_default_is_not_slower_on_emulated_tiers() -> None:
     for where, ways in emulate([0.1, 0.25, 0.5, 1.0], tokens=700):
         assert judge(where, ways).passes, (where, ways)
