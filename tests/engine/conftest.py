@@ -11,8 +11,6 @@ import pytest
 from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.ops.interface import FloatArray, Matrix, StackedMatrix
-from sharpi.ops.reference import experts, numbers, reference
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"
@@ -32,20 +30,6 @@ def load() -> Iterator[Callable[..., Engine]]:
     yield load_one
     for engine in engines:
         engine.close()
-
-
-@pytest.fixture
-def quick_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the NumPy reference dequantise each weight once; it would do so for every expert."""
-    known: dict[int, tuple[object, FloatArray]] = {}
-
-    def dequantise(weight: Matrix | StackedMatrix) -> FloatArray:
-        if id(weight) not in known:
-            known[id(weight)] = weight, numbers.dequantise(weight)  # kept, so that the id stays
-        return known[id(weight)][1]
-
-    for module in (reference, experts):
-        monkeypatch.setattr(module, "dequantise", dequantise)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from sharpi.ops.interface import (
     Scoring,
     StackedMatrix,
 )
-from sharpi.ops.reference.numbers import dequantise, gated, sigmoid, softmax
+from sharpi.ops.reference.numbers import dequantise_expert, gated, sigmoid, softmax
 
 Array = npt.NDArray[Any]
 SPARSE_MIXER_NEAR = 0.01
@@ -113,7 +113,7 @@ class ReferenceExperts:
     ) -> FloatArray:
         def product(stacked: StackedMatrix, values: Array) -> FloatArray:
             bias = 0 if stacked.bias is None else stacked.bias[e]
-            return np.asarray(values @ dequantise(stacked)[e].T + bias, dtype=np.float32)
+            return np.asarray(values @ dequantise_expert(stacked, e).T + bias, dtype=np.float32)
 
         up = product(expert_weights.up, x)
         if expert_weights.gate is None:

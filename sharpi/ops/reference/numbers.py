@@ -7,6 +7,7 @@ from math import erf
 
 import gguf
 import numpy as np
+from msgspec.structs import replace
 
 from sharpi.ops.interface import Activation, FloatArray, Matrix, StackedMatrix
 
@@ -28,6 +29,14 @@ def dequantise(weight: Matrix | StackedMatrix) -> FloatArray:
         return (halves << 16).view(np.float32).reshape(shape)
     values = gguf.quants.dequantize(np.ascontiguousarray(rows), kind)
     return np.asarray(values, dtype=np.float32).reshape(shape) * _factor(weight)
+
+
+def dequantise_expert(stacked: StackedMatrix, expert: int) -> FloatArray:
+    """Dequantises the matrix of one expert to float32: (rows, columns)."""
+    data = stacked.data.reshape(stacked.num_experts, -1)[expert]
+    scales = None if stacked.scales is None else stacked.scales[expert : expert + 1]
+    one = replace(stacked, num_experts=1, data=data, scales=scales)
+    return np.asarray(dequantise(one)[0], np.float32)
 
 
 def _factor(weight: Matrix | StackedMatrix) -> FloatArray:

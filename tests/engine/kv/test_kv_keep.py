@@ -30,7 +30,6 @@ def engine(load: Load, quick_demo: Path) -> Engine:
     return load(quick_demo, kv_keep=KEPT, context_size=512, num_parallel=3)
 
 
-@pytest.mark.usefixtures("quick_reference")
 def test_logits_after_a_cut_are_those_of_the_reference(load: Load, quick_demo: Path) -> None:
     prompt = 2 * KEPT + 20
     tokens = ids(prompt + 6)
