@@ -156,10 +156,9 @@ class CpuDevice:
         self._replayed[number].run()
 
     def _prepared(self, launch: Launch, is_checked: bool) -> PreparedLaunch:
-        name = launch.kernel.file
-        is_a_tests = name in self._texts
-        text = self._texts[name] if is_a_tests else kernel_source(name)
-        kernel = _kernel(launch.kernel, text, is_checked, is_a_tests)
+        own = self._texts.get(launch.kernel.file)
+        text = kernel_source(launch.kernel.file) if own is None else own
+        kernel = _kernel(launch.kernel, text, is_checked, own is not None)
         shape = Shape(
             launch.grid, launch.block, launch.shared_bytes, self._order, launch.is_dependent
         )
