@@ -28,6 +28,9 @@ FORWARD, BACKWARD = (
 
 _WORD_BYTES = 4
 
+# A graph's launches by their identity, each kept so that no other one gets it.
+Replayed = dict[int, tuple[Launch, PreparedLaunch]]
+
 
 class CpuDevice:
     """`sharpi.device.device.Device` on the host's memory, of which it takes `memory_bytes` at most.
@@ -64,7 +67,7 @@ class CpuDevice:
         self._order = order
         self._free_bytes = memory_bytes
         self._texts = dict(texts or {})
-        self._replayed: dict[int, PreparedLaunch] | None = None  # of the graph that runs
+        self._replayed: Replayed | None = None  # of the graph that runs
 
     @property
     def num_gpus(self) -> int:
@@ -150,10 +153,10 @@ class CpuDevice:
         if is_checked or self._replayed is None:
             self._prepared(launch, is_checked).run()
             return
-        number = id(launch)
-        if number not in self._replayed:
-            self._replayed[number] = self._prepared(launch, False)
-        self._replayed[number].run()
+        if id(launch) not in self._replayed:
+            self._replayed[id(launch)] = launch, self._prepared(launch, False)
+        _, prepared = self._replayed[id(launch)]
+        prepared.run()
 
     def _prepared(self, launch: Launch, is_checked: bool) -> PreparedLaunch:
         own = self._texts.get(launch.kernel.file)
@@ -187,7 +190,7 @@ class CpuDevice:
         cpu_library.attend(q, keys, values, page_table, out, shape)
 
     def record(self, work: Sequence[Work]) -> Work:
-        calls, prepared = tuple(work), dict[int, PreparedLaunch]()
+        calls, prepared = tuple(work), Replayed()
 
         def replay() -> None:
             self._replayed = prepared
