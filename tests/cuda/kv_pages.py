@@ -35,10 +35,11 @@ def pack_pages(
     """Packs rows (positions, num_heads, dim) into pages; bytes that are not set are 0xff."""
     num_heads, dim = rows.shape[1:]
     pages = np.full((num_pages, page_bytes(kv_type, num_heads, dim)), 0xFF, np.uint8)
-    for position, row in enumerate(rows):
-        parts = _parts(pages[page_table[position // PAGE]], num_heads, dim, kv_type)
-        for part, stored in zip(parts, _stored(row, kv_type), strict=True):
-            part[:, position % PAGE] = stored
+    for first in range(0, len(rows), PAGE):
+        own = rows[first : first + PAGE].swapaxes(0, 1)
+        parts = _parts(pages[page_table[first // PAGE]], num_heads, dim, kv_type)
+        for part, stored in zip(parts, _stored(own, kv_type), strict=True):
+            part[:, : own.shape[1]] = stored
     return pages
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from device_arrays import empty, read, upload
 
-from sharpi.device.device import Device
+from sharpi.device.device import Device, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
@@ -25,6 +26,15 @@ class ExtraSlots:
 
     early: int = 0
     staging: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A layer's use of one token without its copies, recorded as a step's launches are."""
+
+    ids: Span
+    launches: Sequence[Launch]
+    run: Work
 
 
 class SlotWorld:
@@ -54,6 +64,7 @@ class SlotWorld:
             if most
         }
         self.tables = SlotTables(device, rules, self.layers)
+        self._decisions: dict[int, Decision] = {}
         for layer in self.layers:
             for expert, slot in self.tables.first_loads(layer):
                 self._fill(layer, expert, slot)
@@ -92,9 +103,20 @@ class SlotWorld:
 
     def decide(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
         """Runs a token's use without its copies; returns the loads."""
-        launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
-        self.run(launches[:1])
-        return self.loads(launches)
+        if layer not in self._decisions:
+            self._decisions[layer] = self._decision(layer)
+        decision = self._decisions[layer]
+        self.device.upload(decision.ids, np.array(ids, np.int32))
+        decision.run()
+        return self.loads(decision.launches)
+
+    def _decision(self, layer: int) -> Decision:
+        ids = empty(self.device, 4 * self.rules.experts_per_token)
+        launches = self.tables.use(layer, ids)
+        self.device.prepare([launches[0].kernel])
+        return Decision(
+            ids, launches, self.device.record([partial(self.device.launch, launches[0])])
+        )
 
     def use_batch(self, layer: int, routes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Runs a batch's use; returns the loads."""

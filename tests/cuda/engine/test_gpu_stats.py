@@ -18,9 +18,9 @@ from sharpi.experts.stats.stats_text import format_stats
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-BATCH, NUM_BATCHES = 16, 2
-PROMPT = [1, *np.random.default_rng(1).integers(3, 2000, BATCH + 7).tolist()]
-NUM_DECODED, NUM_USED, NUM_LAYERS = 6, 2, 6
+BATCH, NUM_BATCHES = 12, 2
+PROMPT = [1, *np.random.default_rng(1).integers(3, 2000, BATCH + 5).tolist()]
+NUM_DECODED, NUM_USED, NUM_LAYERS = 4, 2, 6
 MIB = 1 << 20
 
 

@@ -13,7 +13,7 @@ from sharpi.ops.cuda.recorder import feed_forward_calls, grouped_products
 from sharpi.resources import demo_model
 
 pytestmark = pytest.mark.native
-IDS = [1, *np.random.default_rng(3).integers(3, 2000, 39).tolist()]
+IDS = [1, *np.random.default_rng(3).integers(3, 2000, 33).tolist()]
 
 
 class Counting(CpuDevice):
@@ -29,7 +29,7 @@ class Counting(CpuDevice):
 @pytest.fixture(autouse=True)
 def few_tokens_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (grouped_products, feed_forward_calls):
-        monkeypatch.setattr(module, "GROUPED_PRODUCT_TOKENS", 40)
+        monkeypatch.setattr(module, "GROUPED_PRODUCT_TOKENS", len(IDS))
 
 
 def logits_of(has: bool = True, **options: Any) -> tuple[np.ndarray, int]:

@@ -26,7 +26,7 @@ from sharpi.tiers.plan import Purpose, Tier
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 PROMPT = list(range(5, 5 + PAGE_POSITIONS - 4))
-CONTEXT, NUM_TOKENS = 4 * PAGE_POSITIONS, PAGE_POSITIONS + 12
+CONTEXT, NUM_TOKENS = 4 * PAGE_POSITIONS, 9  # enough to begin another page
 Load = Callable[..., Engine]
 
 
@@ -74,11 +74,13 @@ def with_less_memory(load: Load, case: str, share: float, **options: Any) -> Eng
 
 
 def greedy(engine: Engine) -> list[int]:
-    """A prompt that nearly fills the first page, and tokens up to the third."""
-    sequence = Sequence(engine.runner)
-    tokens = [int(np.argmax(sequence.extend(PROMPT)))]
-    while len(tokens) < NUM_TOKENS:
-        tokens.append(sequence.extend_largest(tokens[-1]))
+    """Two prompts that nearly fill the first and the second page, with tokens after each."""
+    sequence, tokens = Sequence(engine.runner), list[int]()
+    for prompt in (PROMPT, PROMPT[NUM_TOKENS:]):
+        tokens.append(int(np.argmax(sequence.extend(prompt))))
+        for _ in range(NUM_TOKENS):
+            tokens.append(sequence.extend_largest(tokens[-1]))
+    assert len(sequence.tokens) > 2 * PAGE_POSITIONS
     sequence.truncate(len(PROMPT) // 2)
     tokens.append(int(np.argmax(sequence.extend(tokens[:9]))))
     return tokens

@@ -14,7 +14,7 @@ from sharpi.engine.sequence import Sequence
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]
 TYPES: list[KvType] = ["q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"]
-IDS = np.random.default_rng(1).integers(3, 280, 90, dtype=np.int32)
+IDS = np.random.default_rng(1).integers(3, 280, 70, dtype=np.int32)
 
 
 @pytest.fixture(scope="module")

@@ -167,13 +167,17 @@ def test_a_prompt_cache_and_snapshots(load: Load, tmp_path: Path) -> None:
 
 
 def test_a_shifted_context(both: Callable[..., Any]) -> None:
-    """A shift computes the kept tokens again, in window pages that were used before."""
-    options = {**ONE, "context_size": 512, "context_shift": True}
+    """A shift computes the kept tokens again, in window pages that were used before.
+
+    The text has then used all of the 7 pages, and the half of it that is kept needs 4 again.
+    """
+    options = {**ONE, "context_size": 400, "context_shift": True}
     engine, whole = both("gpt-oss", **options)
     assert gpu_of(engine).cache.frames is not None
+    assert engine.runner.pages.size == 7
     found = []
     for each in (engine, whole):
-        generation = each.session().generate(ids(490), replace(REQUEST, max_tokens=32))
+        generation = each.session().generate(ids(378), replace(REQUEST, max_tokens=32))
         list(generation)
         found.append(generation.ids)
     assert len(found[0]) == 32  # of which the first 22 fit in the context

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from msgspec.structs import replace
+from short_demo import short_demo
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Event, Work
@@ -25,9 +25,7 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts
 
 pytestmark = pytest.mark.native
-DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-REFERENCES = Path(__file__).parents[2] / "references" / "data"
-PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 8
+PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 10
 Load = Callable[..., Engine]
 
 
@@ -66,8 +64,8 @@ def wrong_predictions() -> dict[str, str]:
 def load() -> Iterator[Load]:
     engines: list[Engine] = []
 
-    def load_one(device: CpuDevice, model: Path = DEMO, **options: Any) -> Engine:
-        config = RunConfig(model=model, device="cuda", context_size=64, **options)
+    def load_one(device: CpuDevice, **options: Any) -> Engine:
+        config = RunConfig(model=short_demo(), device="cuda", context_size=64, **options)
         engines.append(load_engine(config, open_device=lambda _: device))
         return engines[-1]
 
@@ -88,7 +86,9 @@ def greedy(engine: Engine) -> list[int]:
 def words_of_a_first_set() -> list[int]:
     """Returns the answer with two slots of experts that stay, and no predictions."""
     experts = ExpertConfig(miss="cpu", resident="first-n", prefetch=False)
-    config = RunConfig(model=DEMO, device="cuda", context_size=64, moe_slots=2, experts=experts)
+    config = RunConfig(
+        model=short_demo(), device="cuda", context_size=64, moe_slots=2, experts=experts
+    )
     with load_engine(config, open_device=lambda _: CpuDevice(check=False)) as engine:
         return greedy(engine)
 

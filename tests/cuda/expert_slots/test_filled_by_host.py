@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from numpy.typing import NDArray
+from short_demo import LAYERS, short_demo
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.backends.gpu import host_filling
@@ -24,17 +25,16 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 
 pytestmark = pytest.mark.native
-DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
 MIB = 1 << 20
 PROMPT = [1, *np.random.default_rng(3).integers(3, 2000, 17).tolist()]
-NUM_DECODED, SLOTS, LAYERS, EXPERTS, USED = 10, 4, 6, 16, 2
+NUM_DECODED, SLOTS, EXPERTS, USED = 10, 4, 16, 2
 MOVING = ("slru", "lru", "lfu", "learned", None)
-THREE_TIERS = {"moe_slots": SLOTS, "ram": 9 * MIB}
+THREE_TIERS = {"moe_slots": SLOTS, "ram": 11 * MIB // 2}
 
 
 def load_on(device: CpuDevice, **options: Any) -> Engine:
     usual = {"context_size": 128, "batch_size": 16, "device": "cuda"}
-    config = RunConfig(model=DEMO, **(usual | options))
+    config = RunConfig(model=short_demo(), **(usual | options))
     return load_engine(config, open_device=lambda _: device)
 
 
@@ -139,7 +139,7 @@ def test_every_tier_has_the_experts_own_bytes(policy: str, engines: list[Engine]
 
 def test_what_leaves_vram_takes_the_slot_of_what_moves_up(engines: list[Engine]) -> None:
     """With slots for all experts in VRAM and RAM together, no expert is read twice."""
-    options = {"moe_slots": 8, "ram": 13 * MIB, "experts": ExpertConfig(policy="lru")}
+    options = {"moe_slots": 8, "ram": 7 * MIB, "experts": ExpertConfig(policy="lru")}
     engines.append(load_on(CpuDevice(check=False), **options))
     engine = engines[-1]
     assert engine.plan is not None
@@ -174,7 +174,7 @@ def test_the_most_used_experts_become_the_set(engines: list[Engine]) -> None:
 
 
 def test_a_warm_pin(engines: list[Engine], capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ExpertConfig(policy="lfu", warm_pin=1, warm_pin_after=100)
+    asked = ExpertConfig(policy="lfu", warm_pin=1, warm_pin_after=50)
     engines.append(load_on(CpuDevice(check=False), experts=asked, **THREE_TIERS))
     answer(engines[-1])
     assert "warm pin: the most used expert of each layer pinned in VRAM" in capfd.readouterr().err
@@ -255,7 +255,7 @@ def test_predicted_experts_are_read_from_disk_ahead_of_use(
 ) -> None:
     """The GPU's routers name the experts; those in VRAM are not read."""
     asked = ExpertConfig(policy="lru", prefetch=prefetch)
-    engines.append(load_on(CpuDevice(), experts=asked, moe_slots=2, ram=6 * MIB))
+    engines.append(load_on(CpuDevice(), experts=asked, moe_slots=2, ram=4 * MIB))
     engine = engines[-1]
     assert answer(engine) == wanted
     stats = engine.expert_stats()

@@ -1,12 +1,12 @@
 """Decisions about slots in the router's product: the tokens and statistics of separate launches."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cpu_device import CpuDevice
+from short_demo import LAYERS, short_demo
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.launch import Launch
@@ -15,8 +15,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 
 pytestmark = pytest.mark.native
-DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-PROMPT, LAYERS, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 6, 4
+PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 4
 
 
 class CountingCpuDevice(CpuDevice):
@@ -35,7 +34,12 @@ def run(asked: ExpertConfig, *disabled: Any) -> tuple[np.ndarray, list[Any], Cou
     """Returns the logits of some tokens, what is known of each layer, and their launches."""
     device = CountingCpuDevice()
     config = RunConfig(
-        model=DEMO, device="cuda", context_size=64, moe_slots=4, experts=asked, disabled=disabled
+        model=short_demo(),
+        device="cuda",
+        context_size=64,
+        moe_slots=4,
+        experts=asked,
+        disabled=disabled,
     )
     engine = load_engine(config, open_device=lambda _: device)
     sequence = Sequence(engine.runner)

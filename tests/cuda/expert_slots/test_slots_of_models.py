@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 from msgspec.structs import replace
+from short_demo import LAYERS, short_demo
 
 from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
@@ -21,8 +22,6 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import RunFacts
 
 pytestmark = pytest.mark.native
-DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-REFERENCES = Path(__file__).parents[2] / "references" / "data"
 SMALL = {"context_size": 128, "batch_size": 36}
 PROMPT = [1, 200, 31, 77, 402, 9]
 ANSWER = 6  # tokens after it: experts leave their slots and graphs are replayed
@@ -37,7 +36,7 @@ def quick(device: Device) -> Device:
 
 
 def load_on(device: Device, **options: Any) -> Engine:
-    config = RunConfig(**({"model": DEMO, "device": "cuda"} | SMALL | options))
+    config = RunConfig(**({"model": short_demo(), "device": "cuda"} | SMALL | options))
     return load_engine(config, open_device=lambda _: device)
 
 
@@ -87,7 +86,7 @@ def answers(device: Device) -> dict[int, list[int]]:
 def test_with_all_checks(
     miss: str, load: Load, device: Device, answers: dict[int, list[int]]
 ) -> None:
-    engine = load(DEMO, **SMALL, moe_slots=3, experts=ExpertConfig(miss=miss))
+    engine = load(short_demo(), **SMALL, moe_slots=3, experts=ExpertConfig(miss=miss))
     found = greedy(engine, PROMPT, 4)
     assert found == answers[len(PROMPT)][:4] or not has_bits(device, miss)
 
@@ -112,6 +111,9 @@ def test_any_number_of_slots_and_miss_mode(
 def test_any_policy(policy: str, quick: Device, answers: dict[int, list[int]]) -> None:
     engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy=policy, miss="stream"))
     assert greedy(engine, PROMPT, ANSWER) == answers[len(PROMPT)]
+    counts = stats_of(engine).decode
+    assert counts.loads > 4 * LAYERS, "more than there are slots"
+    assert counts.prefetch_used > 0
     engine.close()
 
 
@@ -201,7 +203,7 @@ def test_what_the_gpu_reads_lies_in_huge_pages(load: str, is_copied: bool) -> No
 
 
 def test_a_prompt_with_all_checks(load: Load, answers: dict[int, list[int]]) -> None:
-    engine = load(DEMO, **SMALL, moe_slots=4, experts=ExpertConfig(miss="load"))
+    engine = load(short_demo(), **SMALL, moe_slots=4, experts=ExpertConfig(miss="load"))
     assert greedy(engine, long_prompt(30), 1) == answers[30][:1]
 
 
@@ -253,7 +255,7 @@ def test_a_prompt_evicts_nobody(quick: Device) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("ram", [9 * MIB, 5 * MIB])
+@pytest.mark.parametrize("ram", [11 * MIB // 2, 7 * MIB // 2])
 def test_three_tiers_at_once(ram: int, quick: Device, answers: dict[int, list[int]]) -> None:
     """Slots in VRAM, slots in RAM for what those lack, and the file for the rest."""
     engine = load_on(quick, moe_slots=4, ram=ram, batch_size=16)
@@ -267,11 +269,11 @@ def test_three_tiers_at_once(ram: int, quick: Device, answers: dict[int, list[in
 
 def test_an_expert_that_cannot_be_read_ends_the_step(quick: Device, tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
-    model.write_bytes(DEMO.read_bytes())
-    engine = load_on(quick, model=model, moe_slots=2, ram=5 * MIB, batch_size=16)
+    model.write_bytes(short_demo().read_bytes())
+    engine = load_on(quick, model=model, moe_slots=2, ram=7 * MIB // 2, batch_size=16)
     engine.session()  # makes it ready
     with model.open("r+b") as file:
-        file.truncate(DEMO.stat().st_size // 2)
+        file.truncate(short_demo().stat().st_size // 2)
     with pytest.raises(ModelFileError, match="start again with the complete file"):
         greedy(engine, PROMPT, ANSWER)
     engine.close()
@@ -298,9 +300,9 @@ def references(device: Device) -> dict[int, list[np.ndarray]]:
     "asked",
     [
         {"cpu_moe": True},
-        {"num_cpu_moe": 6},
+        {"num_cpu_moe": LAYERS},
         {"num_cpu_moe": 2},
-        {"num_cpu_moe": 3, "moe_slots": 5},
+        {"num_cpu_moe": 1, "moe_slots": 5},
         {"num_cpu_moe": 0, "moe_slots": 2, "experts": ExpertConfig(miss="cpu")},
     ],
     ids=["all", "all layers", "others on the GPU", "others with slots", "misses"],
@@ -319,7 +321,7 @@ def test_layers_whose_experts_the_cpu_computes(
     for found, wanted in zip(logits_of(engine, tokens), references[tokens], strict=True):
         assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
     stats = stats_of(engine)
-    computed = asked.get("num_cpu_moe", 6)
+    computed = asked.get("num_cpu_moe", LAYERS)
     assert all(layer.bytes_read == 0 for layer in stats.layers[:computed])
     by_layer = any("computed layer by layer" in note for note in stats.notes)
     how = "loaded for one use" if by_layer and computed == 0 else "computed by the CPU"

@@ -3,6 +3,10 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _VARIABLE = re.compile(
@@ -11,6 +15,7 @@ _VARIABLE = re.compile(
     r"(?:\s*=\s*(?P<values>\{[^}]*\}|[^;]+))?"
 )
 _REGISTER = re.compile(r"(%?[\w$]+)(?:<(\d+)>)?")
+_SPACE = re.compile(r"\s*")
 _LABEL = re.compile(r"([\w$]+)\s*:(?!:)")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,|\s]+")
@@ -32,8 +37,7 @@ class Variable:
     contents: bytes = b""
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction; operands are as written: a list for a vector, registers by their own names.
 
     `scope` numbers the braces that it stands in, outermost first: registers may hide others.
@@ -93,9 +97,7 @@ class Module:
         scope: tuple[int, ...] = (0,)
         opened = 0
         while scope:
-            place += len(text[place : place + 400]) - len(text[place : place + 400].lstrip())
-            if text[place].isspace():
-                continue
+            place = _SPACE.match(text, place).end()  # type: ignore[union-attr]
             if text[place] == "{":
                 opened += 1
                 scope, place = (*scope, opened), place + 1
@@ -148,9 +150,11 @@ def _variable(match: re.Match[str]) -> Variable:
 
 def _contents(values: str, width: int) -> bytes:
     words = values.strip("{} \n\t").split(",") if values else []
-    return b"".join(immediate(word.strip()).to_bytes(8, "little")[:width] for word in words)
+    numbers = np.array([immediate(word.strip()) for word in words], np.uint64)
+    return numbers.astype(f"u{width}").tobytes()
 
 
+@cache
 def immediate(text: str) -> int:
     """Returns the 64 bits of a literal; raises PtxError."""
     if text.startswith(("0f", "0F", "0d", "0D")):

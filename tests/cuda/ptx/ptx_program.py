@@ -62,6 +62,7 @@ class _Lowering:
         self.program = Program(entry)
         self._entry, self._operation, self._addresses = entry, operation, addresses
         self._rows: dict[tuple[tuple[int, ...], str], int] = {}
+        self._found: dict[tuple[tuple[int, ...], str], int] = {}  # rows by a name as it is written
         self._place_params()
         self._place_shared([*module.variables, *entry.variables], dynamic_bytes)
         self._place_local()
@@ -103,7 +104,8 @@ class _Lowering:
         operands, inverted = self._operands(instruction)
         if len(operands) > MAX_OPERANDS:
             raise PtxError(f"too many operands: {instruction.text}")
-        predicate = self._register(instruction.scope, instruction.predicate)
+        name = instruction.predicate
+        predicate = self._row(instruction.scope, name) if name else -1
         head = [self._operation(opcode), predicate, instruction.negated, inverted, len(operands)]
         return [*head, *operands, *[0] * (MAX_OPERANDS - len(operands))]
 
@@ -141,6 +143,11 @@ class _Lowering:
     def _row(self, scope: tuple[int, ...], name: str) -> int:
         if name == "_":
             return self._new_row((scope, f"_{self.program.num_rows}"))
+        if (scope, name) not in self._found:
+            self._found[scope, name] = self._row_of(scope, name)
+        return self._found[scope, name]
+
+    def _row_of(self, scope: tuple[int, ...], name: str) -> int:
         if _SPECIAL.fullmatch(name):
             key = name.removeprefix("%")
             if key not in self.program.specials:
@@ -160,9 +167,8 @@ class _Lowering:
         return self.program.constants[value]
 
     def _register(self, scope: tuple[int, ...], name: str) -> int:
-        if not name:
-            return -1
-        family, number = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+        family = name.rstrip("0123456789")
+        number = name[len(family) :]
         for depth in range(len(scope), 0, -1):
             outer = scope[:depth]
             declared = self._entry.registers

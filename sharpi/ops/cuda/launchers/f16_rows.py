@@ -25,7 +25,7 @@ def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Laun
     return Launch(
         Kernel("f16_rows", "to_f16"),
         grid=(tokens, 1, 1),
-        block=_THREADS,
+        block=_row_threads(width),
         arguments=(x, out, scales, np.int32(width)),
         writes=frozenset({1, 2}),
     )
@@ -49,7 +49,7 @@ def items_to_f16(
     return Launch(
         Kernel("f16_rows", "items_to_f16"),
         grid=(num_items, 1, 1),
-        block=_THREADS,
+        block=_row_threads(width),
         arguments=(x, offsets, items, *out, np.int32(experts), np.int32(width)),
         writes=frozenset({3, 4}),
     )
@@ -82,3 +82,8 @@ def from_f16(
         ),
         writes=frozenset({4} | ({3} if residual == out else set())),
     )
+
+
+def _row_threads(width: int) -> int:
+    """Returns the threads of a block that converts one row: whole warps, none of them idle."""
+    return min(_THREADS, -(-width // 32) * 32)

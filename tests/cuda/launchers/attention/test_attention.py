@@ -230,7 +230,7 @@ TILES = [
     Case((66,), 8, 1, 32, 96, window=24, is_chunked=True, kv_type="q8_0"),
     Case((3, 258), 128, 1, 96, 64, values_in_keys=True),
     Case((80,), 9, 1, 160, 96, kv_type="iq4_nl", value_type="q5_1", hadamard=32),
-    Case((64,), 33, 1, 576, 512, values_in_keys=True),  # as in DeepSeek V3
+    Case((64,), 17, 1, 576, 512, values_in_keys=True),  # as in DeepSeek V3
 ]
 
 

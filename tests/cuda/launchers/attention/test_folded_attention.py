@@ -1,5 +1,6 @@
 """Attention that prepares its heads and merges its spans gives the bits of three launches."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,24 +67,31 @@ CASES = [
 ]
 
 
+@cache
+def stored(case: Case) -> tuple[Array, list[Array]]:
+    """Returns the page tables of the sequences, and the pages of keys and values before."""
+    rng, count = np.random.default_rng(3), len(POSITIONS)
+    pages_each = -(-(max(POSITIONS) + 1) // PAGE)
+    tables = rng.permutation(count * pages_each).astype(np.int32)
+    shape = len(tables) * PAGE, case.num_kv_heads, case.dim
+    caches = [rng.normal(0, 1.5, shape).astype(np.float32) for _ in "kv"]
+    kinds = case.types.keys, case.types.values
+    packed = [
+        pack_pages(rows, kind, tables, len(tables))
+        for rows, kind in zip(caches, kinds, strict=True)
+    ]
+    return tables, packed
+
+
 class World:
     """The memory of one attention; `launches` are those of three kernels."""
 
     def __init__(self, device: Device, case: Case) -> None:
         self.device, self.case = device, case
-        rng, count = np.random.default_rng(3), len(POSITIONS)
-        pages_each = -(-(max(POSITIONS) + 1) // PAGE)
-        tables = rng.permutation(count * pages_each).astype(np.int32)
-        c = case
-        caches = [
-            rng.normal(0, 1.5, (count * pages_each * PAGE, c.num_kv_heads, c.dim)) for _ in "kv"
-        ]
+        rng, count, c = np.random.default_rng(4), len(POSITIONS), case
+        tables, pages = stored(case)
         kinds = c.types.keys, c.types.values
-        packed = [
-            pack_pages(x.astype(np.float32), kind, tables, len(tables))
-            for x, kind in zip(caches, kinds, strict=True)
-        ]
-        self.pages = [upload(device, each) for each in packed]
+        self.pages = [upload(device, each) for each in pages]
         sizes = (c.num_heads, c.num_kv_heads, c.num_kv_heads)
         rows = [rng.normal(0, 2, (count, heads, c.dim)).astype(np.float32) for heads in sizes]
         spans = [upload(device, each) for each in rows]
@@ -102,7 +110,7 @@ class World:
             ]
         cache_slice = KvCacheSlice(
             upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.types,
-            upload(device, np.arange(count, dtype=np.int32)), pages_each,
+            upload(device, np.arange(count, dtype=np.int32)), len(tables) // count,
         )  # fmt: skip
         shape = {"tokens": count, "num_heads": c.num_heads, "value_dim": c.dim}
         scratch = empty(device, scratch_bytes(**shape, max_positions=1024))

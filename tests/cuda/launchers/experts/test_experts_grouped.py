@@ -17,7 +17,8 @@ from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
 from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
 from sharpi.ops.interface import Activation
 
-TOKENS, EXPERTS, USED = 12, 4, 3  # about nine items an expert: more than a block has at once
+TOKENS, EXPERTS, USED = 11, 3, 2
+AT_ONCE = 8  # items of an expert that a block has at once
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Routes:
 
 def _routes(device: Device) -> Routes:
     ids, weights = random_routes(TOKENS, EXPERTS, USED)
+    assert max(np.bincount(ids.ravel())) > AT_ONCE >= min(np.bincount(ids.ravel()))
     offsets, items = empty(device, 4 * (EXPERTS + 1)), empty(device, ids.nbytes)
     routes = Routes(upload(device, ids), upload(device, weights), offsets, items)
     sizes = {"tokens": TOKENS, "used": USED, "experts": EXPERTS}

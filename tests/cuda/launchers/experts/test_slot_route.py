@@ -48,7 +48,7 @@ def run(some: RoutedSlots, tokens: int) -> set[Outcome]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_policies_and_ways_to_serve_misses(device: Device, kind: PolicyKind) -> None:
-    seen = run(RoutedSlots(device, rules_of(kind), (8, EXPERTS, 5)), 9)
+    seen = run(RoutedSlots(device, rules_of(kind), (8, EXPERTS, 5)), 6)
     assert seen >= {Outcome.HIT, Outcome.LOADED} or kind is PolicyKind.STATIC
     if kind is PolicyKind.STATIC:  # misses get no slots, and are served in every way
         assert seen == {*Outcome} - {Outcome.LOADED}
