@@ -57,6 +57,7 @@ class EmulatedChoice(EmulatedTokens):
         self._settings = settings
         self._pages = EmulatedPages(settings, costs)
         self._uses: NDArray[np.int64] = np.zeros(shape, np.int64)
+        self._layers = np.arange(shape[0])[:, np.newaxis]
         self._begin_window()
 
     def run(self, routes: NDArray[np.integer]) -> None:
@@ -69,9 +70,8 @@ class EmulatedChoice(EmulatedTokens):
 
     def _with_slots(self, token: Sequence[Sequence[int]]) -> None:
         is_usual = self.trials.is_usual
-        for layer, route in enumerate(token):
-            self._uses[layer, route] += 1
-        super().run(np.array([token]))
+        self._uses[self._layers, token] += 1
+        self.run_token(token)
         if not self.file_trial.record(self.seconds[-1], is_usual=is_usual):
             return
         if self.file_trial.judge_slots(self._window(), sum(self._settings.slots)):

@@ -57,8 +57,12 @@ class EmulatedTokens:
     def run(self, routes: NDArray[np.integer]) -> None:
         """Replays the tokens of `routes` (tokens, layers, k)."""
         for token in routes.tolist():
-            self.seconds.append(self._token(token))
-            self.trials.record(self.seconds[-1])
+            self.run_token(token)
+
+    def run_token(self, routes: Sequence[Sequence[int]]) -> None:
+        """Replays a token, and records its time."""
+        self.seconds.append(self._token(routes))
+        self.trials.record(self.seconds[-1])
 
     def _token(self, routes: Sequence[Sequence[int]]) -> float:
         assert self._policy is not None

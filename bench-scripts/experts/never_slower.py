@@ -85,10 +85,8 @@ def parse_options() -> argparse.Namespace:
 
 def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Yields the name of each emulated case, with the seconds per token of each alternative."""
+    times = {kind: _Times(kind, tokens) for kind in KINDS}
     for (machine, (costs, default)), kind in product(_MACHINES.items(), KINDS):
-        routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
-        # "No slots" is the same for all shares, and most are LRU where all experts have slots.
-        seconds = cache(partial(seconds_per_token, routes=routes, costs=costs))
         for share in shares:
             slots = max(1, round(share * EXPERTS))
             ways = {DEFAULT: (default, slots), "no slots": (PolicyKind.LRU, 1)}
@@ -97,11 +95,26 @@ def emulate(shares: list[float], tokens: int) -> Iterator[tuple[str, dict[str, f
                 ways["mapped"] = None, slots
             yield (
                 f"{machine}, {kind}, {100 * share:g} %",
-                {
-                    name: seconds(None if policy is None else emulated_kind(policy, number), number)
-                    for name, (policy, number) in ways.items()
-                },
+                {name: times[kind].seconds(*way, costs) for name, way in ways.items()},
             )
+
+
+class _Times:
+    """The seconds per token of each alternative on routes of one kind.
+
+    What is read only after a miss is the same on all machines, and is replayed once.
+    """
+
+    def __init__(self, kind: str, tokens: int) -> None:
+        self._routes = make_routes(kind, tokens + SETTLED, LAYERS, EXPERTS, K)
+        self._reads = cache(partial(reads_per_token, routes=self._routes))
+
+    def seconds(self, policy: PolicyKind | None, slots: int, costs: Costs) -> float:
+        """Returns what `seconds_per_token` does."""
+        chosen = None if policy is None else emulated_kind(policy, slots)
+        if chosen is not None and chosen.is_learned:
+            return seconds_per_token(chosen, slots, self._routes, costs)
+        return LAYERS * costs.layer + costs.read * self._reads(chosen, slots)
 
 
 def seconds_per_token(
@@ -120,6 +133,14 @@ def seconds_per_token(
     run.run(routes)
     run.close()
     return statistics.fmean(run.seconds[SETTLED:])
+
+
+def reads_per_token(policy: PolicyKind | None, slots: int, routes: NDArray[np.int32]) -> float:
+    """Returns the mean reads that a token waits for, in units of one expert.
+
+    `policy` must read only what was missed; None is the mapped file.
+    """
+    return seconds_per_token(policy, slots, routes, Costs(layer=0.0, read=1.0))
 
 
 def emulated_kind(policy: PolicyKind, slots: int) -> PolicyKind:

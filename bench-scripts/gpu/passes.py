@@ -22,6 +22,7 @@ class Sizes:
     """The numbers of tokens and repetitions of each measurement."""
 
     prompts: tuple[int, ...] = (512, 2048)
+    prefix: int = 16  # before the decoded tokens
     decoded: int = 96
     warm_up: int = 32
     auto: int = 600  # tokens to find the fastest miss mode and to time it
@@ -119,7 +120,7 @@ class Passes:
         )  # fmt: skip
 
     def _decode(self, mode: str, warm_up: int, count: int, by_launches: bool) -> Decoded:
-        self._sequence.extend(self._ids(16))
+        self._sequence.extend(self._ids(self._sizes.prefix))
         ids, seconds = self._ids(warm_up + count), list[float]()
         before = self._counts()
         for number, token in enumerate(ids):

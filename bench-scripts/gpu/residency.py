@@ -30,7 +30,7 @@ from sharpi.units import parse_size
 SHARES = (25, 100, 50, 12, 75)  # percent; the first is the share for which there are aims
 _MOST_ERROR = 0.05  # of the logits, relative: activations are rounded to 8 bits on either side
 _DRY_SIZES = Sizes(
-    prompts=(6, 20), decoded=3, warm_up=2, auto=12, repetitions=1, greedy=3, batch_size=8
+    prompts=(6, 20), prefix=8, decoded=2, warm_up=1, auto=12, repetitions=1, greedy=3, batch_size=8
 )
 
 
@@ -112,7 +112,8 @@ def _measure(
             _compare_logits(passes.logits(), case, findings)
         else:
             _compare(passes.greedy(), case, findings)
-            findings.figures.setdefault("logits", passes.logits())
+            if "logits" not in findings.figures:
+                findings.figures["logits"] = passes.logits()
         findings.figures["loads"].append(figures)
         findings.notes += [f"{case.name}: {note}" for note in engine.notes]
 

@@ -28,9 +28,9 @@ def long_prompt(engine: Engine, count: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_prefill_ends_within_its_batch(load: Load, way: dict[str, int]) -> None:
-    options = {"context_size": 4096, "batch_size": 2048, "instruction_set": "portable", **way}
+    options = {"context_size": 2048, "batch_size": 1024, "instruction_set": "portable", **way}
     engine = load(DEMO, **options)
-    prompt, session = long_prompt(engine, 2048), engine.session()
+    prompt, session = long_prompt(engine, 1024), engine.session()
     generation = session.generate(prompt, REQUEST)
     thread = threading.Thread(target=interrupt_in_the_middle, args=(generation,))
     thread.start()
@@ -40,7 +40,7 @@ def test_a_prefill_ends_within_its_batch(load: Load, way: dict[str, int]) -> Non
     assert generation.num_prefilled == 0
     assert session.tokens == []
     generation.interrupt(wanted=False)
-    assert decode(session, prompt[:600]) == decode(load(DEMO, **options), prompt[:600])
+    assert decode(session, prompt[:200]) == decode(load(DEMO, **options), prompt[:200])
 
 
 def interrupt_in_the_middle(generation: object) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
 from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
-from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+from sharpi.experts.reference.learned_map import LearnedMap, MapInputs
 from sharpi.experts.reference.learned_margin import LearnedMargin
 from sharpi.experts.reference.learned_needs import LearnedNeeds
 from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
@@ -97,8 +97,8 @@ class Learned(SlotPolicy):
         ]
 
     def reset_sequence(self) -> None:
-        self._scored: set[int] = set()  # layers whose scores can be learned from
-        self._before: Route = {}
+        # By layer: the inputs of the last scores, where these can be learned from.
+        self._inputs_before: dict[int, MapInputs] = {}
         self._present: Route | None = None
         if self._within is not None:
             self._within.reset_sequence()
@@ -106,14 +106,14 @@ class Learned(SlotPolicy):
     def set_prefetching(self, prefetches: bool) -> None:
         self._prefetches = prefetches
         if self._skips_prefetch_scores:
-            self._scored = set()
+            self._inputs_before = {}
 
     def set_learning(self, learns: bool) -> None:
         if self._within is None or learns == self._learns:
             return
         self._learns = learns
         self._within.reset_sequence()
-        self._scored = set()
+        self._inputs_before = {}
 
     @property
     def _skips_prefetch_scores(self) -> bool:
@@ -140,11 +140,11 @@ class Learned(SlotPolicy):
 
     def _victim(self, layer: int) -> int:
         if not self._learns:
-            return self.layers[layer].least(lambda expert: np.float32(0))
+            return self.layers[layer].least(np.zeros(self.settings.num_experts, np.float32))
         return self._lowest(layer, self._scores(layer))
 
     def _lowest(self, layer: int, scores: NDArray[np.float32]) -> int:
-        return self.layers[layer].least(lambda expert: scores[expert])
+        return self.layers[layer].least(scores)
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         return not self._learns
@@ -218,7 +218,7 @@ class Learned(SlotPolicy):
         """
         if self._only_keeps:
             return []
-        self._before, self._present, self._next = self._present or {}, self._next, {}
+        self._present, self._next = self._next, {}
         until = 0 if self._skips_prefetch_scores else self._num_scored_at_end
         scored = [each for each in sorted(self._present) if each < until]
         for layer in scored:
@@ -230,23 +230,21 @@ class Learned(SlotPolicy):
         assert self._present is not None
         learned, used = self._maps[layer], self._present[layer]
         learned.count(used)
-        learned.score(self._inputs(layer, self._present, self._next))
-        if layer in self._scored:
-            before = self._inputs(layer, self._before, self._present)
+        inputs = self._inputs(layer, self._present, self._next)
+        learned.score(inputs)
+        if layer in self._inputs_before:
+            before = self._inputs_before[layer]
             if self._decides_ahead:
                 learned.learn_worth(before, used, self._threshold[layer], self._margin.value)
             else:
                 learned.learn(before, used)
         learned.keep()
-        self._scored.add(layer)
+        self._inputs_before[layer] = inputs
 
-    def _inputs(self, layer: int, token: Route, next_token: Route) -> list[MapInput]:
+    def _inputs(self, layer: int, token: Route, next_token: Route) -> MapInputs:
         contexts = self._contexts.rows(layer, token, next_token) if self._contexts else []
-        num_experts = self.settings.num_experts
-        sources = inputs_of(
-            self._sources, layer, token, next_token, self._rank_weights, num_experts
-        )
-        return sources + contexts
+        num_experts, weights = self.settings.num_experts, self._rank_weights
+        return inputs_of(self._sources, layer, token, next_token, weights, num_experts, contexts)
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
         """Gives slots to missed experts of this token by evicting residents with lower scores."""
@@ -302,9 +300,11 @@ class Learned(SlotPolicy):
         resident = self.layers[layer].resident
         may_enter = ~resident
         if retained is not None:
-            may_enter &= np.isin(np.arange(len(resident)), retained)
-        outside = np.flatnonzero(may_enter)
-        return int(outside[np.argmax(scores[outside])]) if len(outside) else -1
+            is_retained = np.zeros(len(resident), bool)
+            is_retained[list(retained)] = True
+            may_enter &= is_retained
+        (outside,) = may_enter.nonzero()
+        return int(outside[scores[outside].argmax()]) if len(outside) else -1
 
 
 def _step_size(rate: float, num_sources: int, num_contexts: int, ranks: int) -> np.float32:

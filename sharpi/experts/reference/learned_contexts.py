@@ -1,10 +1,7 @@
 """Combinations of experts as inputs of a layer's map, as rows of a hashed table."""
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
-
-from sharpi.experts.reference.learned_map import MapInput
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 _MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
 _RANKS = 4  # of a route
@@ -28,8 +25,8 @@ class LearnedContexts:
         self._first_row, self._ahead = first_row, ahead
         self._mask = num_rows(num_experts) - 1
 
-    def rows(self, layer: int, present: Route, following: Route) -> list[MapInput]:
-        """Returns the map rows for scoring a layer, each with weight 1.
+    def rows(self, layer: int, present: Route, following: Route) -> list[int]:
+        """Returns the map rows for scoring a layer.
 
         `present` has the routes of the current token. `following` has those routes of the next
         token that are known when the layer is scored. With `ahead` 0, the route of the layer itself
@@ -55,12 +52,11 @@ class LearnedContexts:
             sorted(below[:_RANKS]),
             [*sorted(first[:2]), *sorted(below[:2])],
         )
-        places = (
-            _hash(index, key) & self._mask
+        return [
+            self._first_row + (_hash(index, tuple(key)) & self._mask)
             for index, key in enumerate(keys)
             if self._ahead or index not in _REPEATS
-        )
-        return [MapInput(self._first_row + place, np.float32(1)) for place in places]
+        ]
 
     def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:
         """Returns a layer's newest known route.
@@ -80,7 +76,8 @@ def num_rows(num_experts: int) -> int:
     return rows
 
 
-def _hash(context: int, experts: Iterable[int]) -> int:
+@lru_cache(1 << 14)  # most combinations come again
+def _hash(context: int, experts: tuple[int, ...]) -> int:
     value = (context + 1) * 0x9E3779B1 & _WORD
     for expert in experts:
         value = (value ^ expert) * 2654435761 & _WORD

@@ -24,15 +24,16 @@ _FIRST, _NEW_UNTIL = np.float32(3), np.float32(10)
 _KEPT = np.float32(0.97)
 
 
-class MapInput(NamedTuple):
-    """The index of a row of the map that is an input, and its weight.
+class MapInputs(NamedTuple):
+    """The rows of a map that are its inputs: `experts` before `combinations`.
 
-    The first rows are for experts of other layers, the later ones for combinations of experts.
-    Inputs of the first kind come first, each with a row of its own.
+    Each expert of another layer has a row of its own and a weight. A combination has weight 1, and
+    may share its row with another one.
     """
 
-    row: int
-    weight: np.float32
+    experts: NDArray[np.intp]  # (experts,)
+    weights: NDArray[np.float32]  # (experts, 1)
+    combinations: NDArray[np.intp]  # (combinations,)
 
 
 class LearnedMap:
@@ -70,28 +71,27 @@ class LearnedMap:
         if self._recent is not None:
             self._recent.count(used)
 
-    def score(self, inputs: Sequence[MapInput]) -> None:
+    def score(self, inputs: MapInputs) -> None:
         """Sets `scores` to the scores that follow from `inputs`."""
         scores = self._bias.copy()
         if self._recent is not None:
             self._recent.add_to(scores)
         self.scores = _added_in_order(scores, self._terms(inputs))
 
-    def _terms(self, inputs: Sequence[MapInput]) -> NDArray[np.float32]:
+    def _terms(self, inputs: MapInputs) -> NDArray[np.float32]:
         """Returns what each input adds to the scores: (terms, experts), in the native code's order.
 
         A row for an expert adds its weights, then those of its fading copy.
         """
-        rows, weights = _arrays(inputs)
+        rows, weights, combinations = inputs
         terms = weights * self._weights[rows]
         if not len(self._fading):
             return terms
-        is_source = rows < self._first_hashed
-        fading = weights[is_source] * self._fading[rows[is_source]]
-        both = np.stack((terms[is_source], fading), axis=1).reshape(-1, terms.shape[1])
-        return np.concatenate((both, terms[~is_source]))
+        both = np.empty((len(rows), 2, terms.shape[1]), np.float32)
+        both[:, 0], both[:, 1] = terms, weights * self._fading[rows]
+        return np.concatenate((both.reshape(-1, terms.shape[1]), self._weights[combinations]))
 
-    def learn(self, inputs: Sequence[MapInput], used: Sequence[int]) -> None:
+    def learn(self, inputs: MapInputs, used: Sequence[int]) -> None:
         """Adapts the map so that its previous scores, from `inputs`, would be closer to a target.
 
         The target is 1 for the experts `used` since, and the discounted current score for others.
@@ -102,7 +102,7 @@ class LearnedMap:
 
     def learn_worth(
         self,
-        inputs: Sequence[MapInput],
+        inputs: MapInputs,
         used: Sequence[int],
         threshold: np.float32,
         most: np.float32,
@@ -116,21 +116,21 @@ class LearnedMap:
         worth[list(used)] += np.float32(1)
         self._follow(inputs, worth)
 
-    def _follow(self, inputs: Sequence[MapInput], aim: NDArray[np.float32]) -> None:
+    def _follow(self, inputs: MapInputs, aim: NDArray[np.float32]) -> None:
         error = aim - self._previous
         self._bias += _BIAS_RATE * error
         if self._recent is not None:
             self._recent.follow(error)
-        rows, weights = _arrays(inputs)
-        is_source = rows < self._first_hashed
-        sources, steps = rows[is_source], self._rate * weights[is_source] * error
-        self._weights[sources] += steps
+        rows, steps = inputs.experts, self._rate * inputs.weights * error
+        self._weights[rows] += steps
         if len(self._fading):
-            self._fading[sources] = _KEPT * self._fading[sources] + steps
-        for row in rows[~is_source]:  # two combinations may share a row
-            self._weights[row] += self._hashed_step(row - self._first_hashed) * error
+            self._fading[rows] = _KEPT * self._fading[rows] + steps
+        places = (inputs.combinations - self._first_hashed).tolist()
+        rates = np.array([self._hashed_rate(place) for place in places], np.float32)
+        # Two combinations may share a row, to which both are then added.
+        np.add.at(self._weights, inputs.combinations, rates[:, np.newaxis] * error)
 
-    def _hashed_step(self, place: int) -> np.float32:
+    def _hashed_rate(self, place: int) -> np.float32:
         more = _FIRST / (np.float32(1) + self._times_learned[place] / _NEW_UNTIL)
         self._times_learned[place] += np.float32(1)
         return np.float32(_HASHED_RATE * self._rate * (_LASTING + more))
@@ -138,12 +138,6 @@ class LearnedMap:
     def keep(self) -> None:
         """Stores the current scores as the previous ones for the next call of `learn`."""
         self._previous = self.scores.copy()
-
-
-def _arrays(inputs: Sequence[MapInput]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Returns the rows (inputs,), and the weights (inputs, 1)."""
-    rows = np.array([each.row for each in inputs], np.intp)
-    return rows, np.array([each.weight for each in inputs], np.float32).reshape(-1, 1)
 
 
 def _added_in_order(first: NDArray[np.float32], terms: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
-from sharpi.experts.reference.learned_map import LearnedMap, MapInput
+from sharpi.experts.reference.learned_map import LearnedMap, MapInputs
 
 Route = dict[int, list[int]]  # a token's experts by layer, best first
 
@@ -61,7 +61,7 @@ class LearnedWithin:
     def reset_sequence(self) -> None:
         self._newest: Route = {}  # the newest route of each layer
         # The inputs of the scores that are still to be learned from.
-        self._inputs_before: dict[int, list[MapInput]] = {}
+        self._inputs_before: dict[int, MapInputs] = {}
 
     def step(self, layer: int, route: list[int]) -> None:
         """Records a layer's route, scores the layer, and corrects its map by the last scores."""
@@ -75,10 +75,10 @@ class LearnedWithin:
         learned.keep()
         self._inputs_before[layer] = inputs
 
-    def _inputs(self, layer: int) -> list[MapInput]:
-        newest = self._newest
-        sources = inputs_of(self._sources, layer, newest, {}, self._rank_weights, self._num_experts)
-        return sources + (self._contexts.rows(layer, newest, newest) if self._contexts else [])
+    def _inputs(self, layer: int) -> MapInputs:
+        newest, weights = self._newest, self._rank_weights
+        contexts = self._contexts.rows(layer, newest, newest) if self._contexts else []
+        return inputs_of(self._sources, layer, newest, {}, weights, self._num_experts, contexts)
 
     def scores(self, layer: int) -> NDArray[np.float32]:
         return self._maps[layer].scores
@@ -91,12 +91,18 @@ def inputs_of(
     next_token: Route,
     rank_weights: NDArray[np.float32],
     num_experts: int,
-) -> list[MapInput]:
-    """Returns the map rows for the experts of all `sources` of a layer, weighted by their ranks."""
-    return [
-        MapInput(index * num_experts + expert, weight)
-        for index, source in enumerate(sources)
-        for expert, weight in zip(
-            source.route_of(layer, token, next_token), rank_weights, strict=False
-        )
-    ]
+    combinations: Sequence[int],
+) -> MapInputs:
+    """Returns the map rows for the experts of all `sources` of a layer, weighted by their ranks.
+
+    `combinations` has the rows for combinations of experts.
+    """
+    ranks = len(rank_weights)
+    routes = [source.route_of(layer, token, next_token)[:ranks] for source in sources]
+    lengths = np.array([len(route) for route in routes], np.intp)
+    first_rows = np.repeat(np.arange(len(sources)) * num_experts, lengths)
+    experts = np.array([expert for route in routes for expert in route], np.intp)
+    is_known = np.arange(ranks) < lengths[:, np.newaxis]
+    weights = np.broadcast_to(rank_weights, is_known.shape)[is_known]
+    rows = first_rows + experts
+    return MapInputs(rows, weights[:, np.newaxis], np.array(combinations, np.intp))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.reference.decayed_frequency import DecayedFrequency
 from sharpi.experts.reference.policy import SlotPolicy
+from sharpi.experts.reference.policy_slots import LayerSlots
 
 _VLLM_GROWTH = np.float32(1 / 0.95)  # each later token takes 5 % off the weight of a use
 
@@ -29,16 +30,16 @@ class Ranked(SlotPolicy):
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
-        return self.layers[layer].least(lambda expert: self._key(layer, expert))
+        return self.layers[layer].least(self._keys(self.layers[layer]))
 
-    def _key(self, layer: int, expert: int) -> np.float32:
+    def _keys(self, slots: LayerSlots) -> NDArray[np.float32]:
+        uses = slots.access_count.astype(np.float32)
         if self.settings.kind is PolicyKind.LRU:
-            return np.float32(0)
-        slots = self.layers[layer]
-        uses = np.float32(slots.access_count[expert])
+            return np.zeros_like(uses)
         if self.settings.kind is PolicyKind.LFU:
             return uses
-        return np.float32(uses / np.float32(1 + slots.clock - slots.last_used[expert]))
+        ages = (1 + slots.clock - slots.last_used).astype(np.float32)
+        return np.divide(uses, ages, dtype=np.float32)
 
 
 class Lfru(SlotPolicy):
@@ -66,7 +67,7 @@ class Lfru(SlotPolicy):
     def _victim(self, layer: int) -> int:
         counts, slots = self._frequency[layer].counts, self.layers[layer]
         ages = np.float32(1) + (slots.clock - slots.last_used).astype(np.float32)
-        return slots.least(lambda expert: np.float32(counts[expert] / ages[expert]))
+        return slots.least(counts / ages)
 
 
 class Static(SlotPolicy):
@@ -88,7 +89,7 @@ class Static(SlotPolicy):
         if not self.settings.warm_pin:
             return -1
         slots = self.layers[layer]
-        return slots.least(lambda expert: np.float32(slots.access_count[expert]))
+        return slots.least(slots.access_count.astype(np.float32))
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         return False

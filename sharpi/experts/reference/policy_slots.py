@@ -1,8 +1,9 @@
 """One layer's slots: which experts are resident, pinned or in use, and their recency and uses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class LayerSlots:
@@ -23,7 +24,7 @@ class LayerSlots:
 
     @property
     def has_free(self) -> bool:
-        return int(self.resident.sum()) < self.num_slots
+        return int(np.count_nonzero(self.resident)) < self.num_slots
 
     def begin_use(self, experts: Sequence[int]) -> None:
         """Counts the use of `experts` by a token or batch, and marks them as in use.
@@ -36,14 +37,16 @@ class LayerSlots:
             self.last_used[expert] = self.stamp[expert] = self.clock
             self.access_count[expert] += 1
 
-    def in_use(self, expert: int) -> bool:
-        return self.is_active and bool(self.last_used[expert] == self.clock)
+    def least(self, keys: NDArray[np.float32]) -> int:
+        """Returns the expert with the lowest key among those that may be evicted; -1 if none may.
 
-    def least(self, key: Callable[[int], np.float32]) -> int:
-        """Returns the expert with the lowest `key` among those that may be evicted; -1 if none may.
-
-        Ties go to the least recently used expert, then to the lowest id.
+        `keys` (experts,). Ties go to the least recently used expert, then to the lowest id.
         """
-        free = (each for each in np.flatnonzero(self.resident & ~self.pinned))
-        leaving = [int(expert) for expert in free if not self.in_use(int(expert))]
-        return min(leaving, key=lambda e: (key(e), self.stamp[e], e), default=-1)
+        may_leave = self.resident & ~self.pinned
+        if self.is_active:
+            may_leave &= self.last_used != self.clock
+        (leaving,) = may_leave.nonzero()
+        if not len(leaving):
+            return -1
+        lowest = leaving[keys[leaving] == keys[leaving].min()]
+        return int(lowest[self.stamp[lowest].argmin()])

@@ -63,7 +63,7 @@ class Slru(SlotPolicy):
     def _victim(self, layer: int) -> int:
         counts, is_protected = self._frequency[layer].counts, self._protected[layer]
         weighted = np.where(is_protected, _PROTECTION * counts, counts)
-        return self.layers[layer].least(lambda expert: weighted[expert])
+        return self.layers[layer].least(weighted)
 
     def _admits(self, layer: int, expert: int, victim: int) -> bool:
         counts = self._frequency[layer].counts

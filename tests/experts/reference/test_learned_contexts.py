@@ -36,7 +36,7 @@ def test_a_layers_contexts_are_of_what_is_known_then() -> None:
     rows = contexts.rows(4, present, known)
     later = known | {3: [0, 1], 4: [1, 2], 5: [2, 3]}
     assert rows == contexts.rows(4, present, later)
-    assert all(100 <= row < 100 + num_rows(EXPERTS) for row, _ in rows)
+    assert all(100 <= row < 100 + num_rows(EXPERTS) for row in rows)
     assert contexts.rows(4, present, known | {0: [5, 6]})[0] != rows[0]
     assert contexts.rows(4, present, known | {2: [5, 6]})[1:] != rows[1:]
 

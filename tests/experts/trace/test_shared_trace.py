@@ -43,7 +43,7 @@ def test_native_decides_as_the_reference(trace: Trace, kind: PolicyKind) -> None
 
 @pytest.fixture(scope="module")
 def start(trace: Trace) -> Trace:
-    return trace.first(20_000)
+    return trace.first(10_000)
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +57,17 @@ def row(start: Trace) -> Row:
     return replay
 
 
-# Hit rates in percent at 8 and 16 slots over the first 20,000 tokens.
+# Hit rates in percent at 8 and 16 slots over the first 10,000 tokens.
 @pytest.mark.parametrize(
     ("policy", "admission", "least", "most_loads"),
     [
-        ("slru", False, (69.75, 91.05), (29.1, 8.6)),
-        ("slru", True, (68.6, 90.8), (7.1, 5.4)),
-        ("learned-retain", False, (73.6, 91.9), (10.1, 10.1)),
-        ("learned-keep", False, (73.4, 91.8), (15.6, 6.7)),
-        ("learned-token-end", False, (76.4, 94.0), (10.1, 10.1)),
-        ("learned", False, (80.2, 95.7), (10.1, 10.1)),
-        ("learned-prefetch", False, (82.8, 96.1), (17.4, 13.2)),
+        ("slru", False, (69.65, 91.15), (29.2, 8.5)),
+        ("slru", True, (68.35, 90.95), (7.2, 5.3)),
+        ("learned-retain", False, (73.35, 92.0), (10.1, 6.8)),
+        ("learned-keep", False, (73.3, 91.9), (16.6, 6.9)),
+        ("learned-token-end", False, (76.05, 94.1), (10.1, 10.1)),
+        ("learned", False, (80.1, 95.85), (10.12, 10.1)),
+        ("learned-prefetch", False, (82.3, 96.2), (17.3, 12.2)),
     ],
 )
 def test_hit_rates(
@@ -89,8 +89,8 @@ def test_the_optimum_is_above_every_policy_without_prefetch(row: Row) -> None:
     assert all(row(name, 8).hit_rate < best for name in ("slru", "lru", "learned-retain"))
 
 
-def test_predictors_find_about_half(trace: Trace) -> None:
+def test_predictors_find_about_half(start: Trace) -> None:
     recalls = {
-        name: measure(trace, name, 4).recall for name in ("last-token", "last-layer", "both")
+        name: measure(start, name, 4).recall for name in ("last-token", "last-layer", "both")
     }
-    assert recalls["both"] > recalls["last-layer"] > recalls["last-token"] > 0.4
+    assert recalls["both"] > recalls["last-layer"] > recalls["last-token"] > 0.42
