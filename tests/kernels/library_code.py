@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-# Segment and address-size prefixes; no other may stand before VEX and EVEX.
-_PREFIXES = {"26", "2e", "36", "3e", "64", "65", "67"}
+# Address, first byte and mnemonic. Segment and address-size prefixes are left out; no other may
+# stand before VEX and EVEX.
+_INSTRUCTION = re.compile(
+    r" *([0-9a-f]+):\t(?:(?:26|2e|36|3e|64|65|67) )*([0-9a-f]{2})[0-9a-f ]*\t(\S+)"
+)
 _VEX, _EVEX = {"c4", "c5"}, {"62"}  # in 64-bit mode these bytes mean nothing else
 # What SSSE3 and SSE4.1 added to the baseline, by the beginnings of mnemonics.
 _SSE41 = re.compile(
@@ -38,10 +41,14 @@ def read_functions(library: Path) -> list[Function]:
     if not starts:
         raise ValueError(f"{library} has no symbol table; install.strip must stay off")
     at = 0
-    for address, code, mnemonic in _instructions(library):
+    used = [set[tuple[str, str]]() for _ in starts]
+    for address, first, mnemonic in _instructions(library):
         while at + 1 < len(starts) and starts[at + 1] <= address:
             at += 1
-        _add(functions[starts[at]], code, mnemonic)
+        used[at].add((first, mnemonic))
+    for start, instructions in zip(starts, used, strict=True):
+        for first, mnemonic in instructions:
+            _add(functions[start], first, mnemonic)
     return list(functions.values())
 
 
@@ -51,8 +58,7 @@ def initialisers(library: Path) -> list[str]:
     return [each for each in names if each.startswith(("_GLOBAL__sub_I", "__cxx_global"))]
 
 
-def _add(function: Function, code: list[str], mnemonic: str) -> None:
-    first = next((byte for byte in code if byte not in _PREFIXES), "")
+def _add(function: Function, first: str, mnemonic: str) -> None:
     function.has_vex |= first in _VEX
     function.has_evex |= first in _EVEX
     if first in _VEX | _EVEX:
@@ -78,12 +84,12 @@ def _symbols(library: Path) -> dict[int, Function]:
     return functions
 
 
-def _instructions(library: Path) -> Iterator[tuple[int, list[str], str]]:
-    """The address, the bytes and the mnemonic of every instruction."""
-    pattern = re.compile(r"\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)")
+def _instructions(library: Path) -> Iterator[tuple[int, str, str]]:
+    """The address, the first byte and the mnemonic of every instruction."""
     for line in _run("objdump", "-d", "-w", str(library)):
-        if found := pattern.match(line):
-            yield int(found[1], 16), found[2].split(), found[3]
+        if found := _INSTRUCTION.match(line):
+            address, first, mnemonic = found.groups()
+            yield int(address, 16), first, mnemonic
 
 
 def _run(*command: str) -> Iterator[str]:

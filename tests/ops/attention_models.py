@@ -1,4 +1,4 @@
-"""A model of embedding, projections and attention, for tests of attention alone."""
+"""A model of embeddings and attention, for tests of attention alone."""
 
 from collections.abc import Callable
 from functools import cache
@@ -66,6 +66,19 @@ def projections(shape: AttentionShape) -> tuple[Matrix, Matrix, Matrix]:
     return q, k, v
 
 
+def projected(table: Matrix, weights: Matrix) -> Matrix:
+    """Returns the embedding whose rows are those of `table`, multiplied with the weights."""
+    rows, columns = (each.data.view(np.float32).reshape(-1, HIDDEN) for each in (table, weights))
+    data = (rows @ columns.T).view(np.uint8).reshape(-1)
+    return replace(table, columns=weights.rows, data=data)
+
+
+@cache
+def query_table(shape: AttentionShape) -> Matrix:
+    """Returns the embedding of queries, the same one each time."""
+    return projected(TABLE, projections(shape)[0])
+
+
 def attention_model(
     shape: AttentionShape,
     sinks: np.ndarray | None = None,
@@ -75,16 +88,16 @@ def attention_model(
 ) -> Callable[[Any], Any]:
     """One layer of attention; with sinks another follows that reads the first one's keys.
 
-    `keys_of`, `values_of`: embeddings that keys and values are made of.
+    A token's queries, keys and values are looked up. `keys_of`, `values_of`: embeddings that keys
+    and values are projected from.
     """
-    q, k, v = projections(shape)
+    _, k, v = projections(shape)
+    of_keys, of_values = projected(keys_of, k), projected(values_of, v)
     table = RopeTable((0.5 ** np.arange(shape.key_dim // 2)).astype(np.float32))
 
     def model(ops: Any) -> Any:
-        x = ops.embed(TABLE, 8.0)
-        (queries,) = ops.linear(x, [q])
-        (keys,) = ops.linear(ops.embed(keys_of, 8.0), [k])
-        (values,) = ops.linear(ops.embed(values_of, 8.0), [v])
+        queries = ops.embed(query_table(shape), 8.0)
+        keys, values = ops.embed(of_keys, 8.0), ops.embed(of_values, 8.0)
         angles = ops.rope_angles(table)
         queries = ops.rope(queries, shape.num_heads, angles, False)
         keys = ops.rope(keys, shape.num_kv_heads, angles, False)

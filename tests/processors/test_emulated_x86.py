@@ -37,11 +37,12 @@ pytestmark = [
 
 PROGRAM = Path(__file__).with_name("several_commands.py")
 MODELS = ("qwen3moe", "deepseek2-lite", "gpt-oss")
+NUM_TOKENS = 20  # of a reference's 32: past two windows of gpt-oss
 COMMANDS = {
     "version": ["--version"],
     "doctor": ["doctor", "."],
-    "run": ["run", "--temp", "0", "-n", "8"],
-    "bench": ["bench", "-n", "2", "-p", "8", "-r", "1"],
+    "run": ["run", "--temp", "0", "-n", "6"],
+    "bench": ["bench", "-n", "2", "-p", "4", "-r", "1"],
 }
 
 
@@ -96,7 +97,7 @@ def outcome(processor: str, tmp_path_factory: pytest.TempPathFactory) -> Outcome
 
 def logits_command(name: str, folder: Path) -> list[str]:
     with np.load(REFERENCES / f"{name}.npz") as reference:
-        np.save(folder / f"{name}-ids.npy", reference["tokens"])
+        np.save(folder / f"{name}-ids.npy", reference["tokens"][:NUM_TOKENS])
     tokens, output = folder / f"{name}-ids.npy", folder / f"{name}.npy"
     model = REFERENCES / f"{name}.gguf"
     given = ("--tokens", str(tokens), "--output", str(output), "--precision", "f32")
@@ -141,7 +142,7 @@ def served_answer(program: subprocess.Popen[str], typed: str) -> str:
 
 def asked(server: str) -> str:
     """Returns the status and the text of an answer of the model that ships, as a JSON list."""
-    body = {"model": "stories-moe", "prompt": "Once upon a time", "max_tokens": 4}
+    body = {"model": "stories-moe", "prompt": "Once upon a time", "max_tokens": 2}
     try:
         url = f"{server}/v1/completions"
         answer = httpx.post(url, json=body, timeout=SECONDS, trust_env=False)
@@ -179,7 +180,7 @@ def test_bench(processor: str, outcome: Outcome) -> None:
 def test_logits_of_reference_models(outcome: Outcome, name: str) -> None:
     outcome.output(name)
     with np.load(REFERENCES / f"{name}.npz") as reference:
-        expected = reference["logits"]
+        expected = reference["logits"][:NUM_TOKENS]
     found = np.load(outcome.folder / f"{name}.npy")
     assert relative_error(found, expected) < 2e-3  # as in tests/engine/test_references.py
 
@@ -191,4 +192,4 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 def test_a_served_answer(outcome: Outcome) -> None:
     status, text = json.loads(outcome.output("serve"))
     assert status == 200, text
-    assert json.loads(text)["usage"]["completion_tokens"] == 4
+    assert json.loads(text)["usage"]["completion_tokens"] == 2

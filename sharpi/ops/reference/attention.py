@@ -47,19 +47,21 @@ class ReferenceAttention:
         if k is not None:
             self._remember(k, self._leading_values(k, shape) if v is None else v, shape)
         keys, values = self.kv[shape.layer]
-        group = shape.num_heads // shape.num_kv_heads
         queries = q.reshape(len(q), shape.num_heads, shape.key_dim)
         self.newest[shape.layer] = shape, queries
-        scores = np.einsum("thd,phd->htp", queries, np.repeat(keys, group, axis=1)) * shape.scale
+        # Products of matrices, each for one head: einsum takes eight times as long.
+        groups = q.reshape(len(q), shape.num_kv_heads, -1, shape.key_dim).transpose(1, 2, 0, 3)
+        scores = groups @ keys.transpose(1, 2, 0)[:, None] * shape.scale
+        scores = scores.reshape(shape.num_heads, len(q), len(keys))
         if shape.soft_cap:
             scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
         scores = np.where(self._visible(len(keys), shape), scores, -np.inf)
         if sinks is not None:
             sink = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
             scores = np.concatenate([scores, sink], axis=-1)
-        weights = softmax(scores)[..., : len(keys)]
-        mixed = np.einsum("htp,phd->thd", weights, np.repeat(values, group, axis=1))
-        return np.asarray(mixed.reshape(len(q), -1), dtype=np.float32)
+        weights = softmax(scores)[..., : len(keys)].reshape(*groups.shape[:3], len(keys))
+        mixed = weights @ values.transpose(1, 0, 2)[:, None]
+        return np.asarray(mixed.transpose(2, 0, 1, 3).reshape(len(q), -1), dtype=np.float32)
 
     def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
         """Returns the first value_dim numbers of each key, which are its value."""
