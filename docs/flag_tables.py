@@ -1,6 +1,7 @@
 """Makes Markdown tables of the commands and their flags, from the command line's definitions."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -45,6 +46,7 @@ def other_flags() -> str:
     )
 
 
+@cache
 def _commands() -> dict[str, Any]:
     app = make_app()
     context = click.Context(app, info_name="sharpi")

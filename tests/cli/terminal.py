@@ -12,8 +12,10 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyte
+from chat_forks import ChatFork
 
 ROOT = Path(__file__).parents[2]
 FAKE_ENGINE = (sys.executable, str(Path(__file__).parent / "fake_engine.py"))
@@ -33,23 +35,14 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.written = b""
         self._lines: list[str] | None = None  # since the last data; drawing them is slow
-        self.process = subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=ROOT,
-            start_new_session=True,
-            preexec_fn=_own_terminal,
-            env={
-                "PYTHONPATH": str(ROOT),
-                "PATH": os.environ["PATH"],
-                "HOME": str(state),
-                "TERM": "xterm-256color",
-                "XDG_STATE_HOME": str(state),
-                **env,
-            },
-        )
+        environment = {
+            "PYTHONPATH": str(ROOT),
+            "PATH": os.environ["PATH"],
+            "HOME": str(state),
+            "TERM": "xterm-256color",
+            "XDG_STATE_HOME": str(state),
+        }
+        self.process = _started(command, theirs, environment | env)
         os.close(theirs)
 
     def type(self, text: str) -> None:
@@ -127,6 +120,17 @@ def _waits_for_a_line(text: str) -> bool:
     """True once an empty line of input is drawn, with or without a line at the bottom below it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1:] == [">"] or (lines[-2:-1] == [">"] and " tokens" in lines[-1])
+
+
+def _started(
+    command: Sequence[str], terminal: int, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Starts a program at a terminal; the fake engine begins with its modules imported."""
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment}
+    options |= {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    if command[: len(FAKE_ENGINE)] == FAKE_ENGINE:
+        return ChatFork(command, **options)
+    return subprocess.Popen(command, **options, start_new_session=True, preexec_fn=_own_terminal)
 
 
 def _own_terminal() -> None:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,11 +38,18 @@ def imports(package: str) -> set[tuple[str, str]]:
     found = set()
     for path in (ROOT / "sharpi" / package.replace(".", "/")).rglob("*.py"):
         own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix(prefix)
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
-                other = str(node.module).removeprefix(prefix)
+        for module in imported_modules(path):
+            if module.startswith(prefix):
+                other = module.removeprefix(prefix)
                 found.add((own.split(".")[0], other.split(".")[0]))
     return found
+
+
+@cache
+def imported_modules(path: Path) -> set[str]:
+    """The modules from which a file imports names."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
 
 
 @pytest.mark.parametrize(("package", "groups"), list(chains()), ids=str)

@@ -7,6 +7,7 @@ option, so `fields_of` lists all options, and `with_groups` builds the Structs f
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
@@ -17,6 +18,9 @@ from sharpi.cli.parsing.declared import Declared
 Function = Callable[..., None]
 
 REQUIRED = inspect.Parameter.empty
+
+# A command's types are asked for when it is built and again when it runs.
+_hints: Callable[..., dict[str, Any]] = cache(get_type_hints)
 
 
 class Field(Struct, frozen=True):
@@ -31,7 +35,7 @@ class Field(Struct, frozen=True):
 
 def fields_of(command: Function) -> Iterator[Field]:
     """Yields all options and arguments of a command, in the order of its signature."""
-    hints = get_type_hints(command, include_extras=True)
+    hints = _hints(command, include_extras=True)
     groups = _groups(command)
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in groups:
@@ -45,7 +49,7 @@ def with_groups(command: Function, values: dict[str, Any], context: click.Contex
 
     A parameter annotated with click.Context receives `context`.
     """
-    for name, hint in get_type_hints(command).items():
+    for name, hint in _hints(command).items():
         if hint is click.Context:
             values[name] = context
     for name, group in _groups(command).items():
@@ -67,13 +71,13 @@ def _groups(owner: Function | type[Any]) -> dict[str, type[Any]]:
     """Returns the option Structs among a command's parameters or a Struct's fields, by name."""
     return {
         name: hint
-        for name, hint in get_type_hints(owner).items()
+        for name, hint in _hints(owner).items()
         if inspect.isclass(hint) and issubclass(hint, Struct)
     }
 
 
 def _fields_of_group(group: type[Any]) -> Iterator[Field]:
-    hints = get_type_hints(group, include_extras=True)
+    hints = _hints(group, include_extras=True)
     inner = _groups(group)
     for parameter in inspect.signature(group).parameters.values():
         if parameter.name in inner:

@@ -5,7 +5,7 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
+from functools import cache
 
 import pytest
 
@@ -74,6 +74,7 @@ def test_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
 
 
+@cache
 def on_terminal(columns: int, *arguments: str) -> list[str]:
     """Returns the lines that the program shows on a terminal of this width, without styles."""
     main, other = pty.openpty()
@@ -97,17 +98,26 @@ def on_terminal(columns: int, *arguments: str) -> list[str]:
     return re.sub("\x1b\\[[0-9;]*m", "", text.decode()).splitlines()
 
 
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The statistics and the trace of a run."""
+    folder = tmp_path_factory.mktemp("records")
+    stats, trace = str(folder / "s.txt"), str(folder / "t.npz")
+    run = ["run", "-p", "Once", "-n", "20", "--ram", "14MiB"]
+    run += ["--expert-stats", stats, "--moe-trace", trace]
+    subprocess.run([sys.executable, "-m", "sharpi", *run], check=True, capture_output=True)
+    return stats, trace
+
+
 @pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize("columns", [60, 80])
-def test_tables_on_a_terminal(tmp_path: Path, columns: int) -> None:
-    records = ["--expert-stats", str(tmp_path / "s.txt"), "--moe-trace", str(tmp_path / "t.npz")]
-    run = ["run", "-p", "Once", "-n", "20", "--ram", "14MiB", *records]
-    subprocess.run([sys.executable, "-m", "sharpi", *run], check=True, capture_output=True)
+def test_tables_on_a_terminal(records: tuple[str, str], columns: int) -> None:
+    stats, trace = records
     for command in (
         ["plan", "--ram", "14MiB"],
-        ["stats", str(tmp_path / "s.txt")],
-        ["simulate", str(tmp_path / "t.npz"), "--policy", "slru,learned-token-end"],
+        ["stats", stats],
+        ["simulate", trace, "--policy", "slru,learned-token-end"],
     ):
         lines = on_terminal(columns, *command)
         too_long = [line for line in lines if len(line) > columns]
