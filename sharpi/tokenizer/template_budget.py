@@ -17,6 +17,10 @@ _MAX_PRODUCT = 64 << 20  # estimated characters that one filter may build
 _MAX_STEPS = 1 << 19  # steps, which take about a second
 _SIZE_PER_STEP = 256
 _MAX_BITS = 1 << 16  # the most bits of an integer
+# Tuples, because `measure` runs for each call and output of a template, and unions are slow.
+_TEXTS = (str, bytes)
+_LISTS = (list, tuple, set, frozenset)
+_MAPPINGS = (dict, Mapping)
 _HUGE_FIELD = re.compile(r"\d{5}|\{[^{}]*\{|%[^a-zA-Z%]*\*")
 
 
@@ -46,17 +50,19 @@ class TemplateBudget:
         while pending:
             value = pending.pop()
             total += _ENTRY_SIZE
-            if isinstance(value, str | bytes):
+            if isinstance(value, _TEXTS):
                 total += len(value)
             elif isinstance(value, int):
                 total += value.bit_length() // 3
-            elif isinstance(value, Mapping):
-                pending += [*value.keys(), *value.values()]
-            elif isinstance(value, list | tuple | set | frozenset):
+            elif isinstance(value, _LISTS):
                 pending += value
+            elif isinstance(value, _MAPPINGS):
+                pending += value.keys()
+                pending += value.values()
             elif isinstance(value, Namespace):
                 pending.append(vars(value)["_Namespace__attrs"])
-            self.check_size(total + _ENTRY_SIZE * len(pending))
+            if total + _ENTRY_SIZE * len(pending) > MAX_SIZE:
+                self.check_size(total + _ENTRY_SIZE * len(pending))
         self.spend(total)
         return total
 

@@ -24,6 +24,7 @@ _LOOP_FILTER = "_counted"
 # Slow, or with results larger than their arguments suggest; no chat template needs them.
 _DROPPED_FILTERS = ("urlize", "wordwrap", "pprint", "xmlattr", "random")
 _MAX_DATE_FORMAT = 100
+_SCALARS = (str, int, float, type(None))
 
 
 class _GenerationTag(Extension):
@@ -91,7 +92,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def measured(self, value: Any) -> Any:
         """Returns `value` unchanged; raises TemplateError if it is too large."""
-        if not isinstance(value, str | int | float | None):
+        if not isinstance(value, _SCALARS):
             self.budget.measure(value)
         return value
 
