@@ -1,8 +1,10 @@
 """Builds the OpenAPI document, /openapi.json, from the endpoints and the types of their bodies."""
 
+import asyncio
 import inspect
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -32,12 +34,16 @@ _ERROR_SCHEMA = {
 
 
 def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
-    """Returns the endpoint GET /openapi.json, which describes `endpoints`."""
-    document = openapi_document(endpoints)
+    """Returns the endpoint GET /openapi.json, which describes `endpoints`.
+
+    The document is built when it is first asked for, because that takes longer than the rest of
+    the application.
+    """
+    document = cache(lambda: openapi_document(endpoints))
 
     async def openapi(request: Request) -> Response:
         """Describes the server's endpoints and what their bodies may hold."""
-        return JSONResponse(document)
+        return JSONResponse(await asyncio.to_thread(document))
 
     return Endpoint("GET", "/openapi.json", openapi)
 
