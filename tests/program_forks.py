@@ -152,7 +152,7 @@ def own_terminal() -> None:
 
 
 def become(program: dict[str, Any]) -> None:
-    """Runs the program's module or script as an interpreter would that had just begun.
+    """Runs the program's module, code or script as an interpreter would that had just begun.
 
     It heeds SIGINT, also where a shell runs the tests in the background, who then ignore it.
     """
@@ -165,6 +165,9 @@ def become(program: dict[str, Any]) -> None:
     if first == "-m":
         sys.argv, sys.path[0] = arguments, str(Path.cwd())
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.argv, sys.path[0] = [first, *arguments[1:]], str(Path.cwd())
+        exec(arguments[0], {"__name__": "__main__"})
     else:
         sys.argv, sys.path[0] = [first, *arguments], str(Path(first).parent)
         runpy.run_path(first, run_name="__main__")

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,19 @@ def blocks(language: str, word: str) -> list[str]:
     return [code for code in found if word in code]
 
 
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
-
-
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
-def test_python(host: ScriptedHost, url: str, package: str) -> None:
+def test_python(
+    host: ScriptedHost, url: str, capsys: pytest.CaptureFixture[str], package: str
+) -> None:
     [code] = blocks("python", f"from {package} import")
     assert _ADDRESS in code
-    assert run([sys.executable, "-c", code.replace(_ADDRESS, url)]) == "Hello there."
+    exec(code.replace(_ADDRESS, url), {"__name__": "__main__"})
+    assert capsys.readouterr().out == "Hello there."
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_curl(host: ScriptedHost, url: str) -> None:
     [code] = blocks("sh", "curl")
-    assert '"content":"Hello there."' in run(["sh", "-c", code.replace(_ADDRESS, url)])
+    command = ["sh", "-c", code.replace(_ADDRESS, url)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert '"content":"Hello there."' in done.stdout

@@ -1,41 +1,26 @@
 """`sharpi serve` and `sharpi ps` as programs: the ready line, shutdown, and refusals."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from forked_program import ForkedProgram
 
 pytestmark = pytest.mark.native
 
-ROOT = Path(__file__).parents[2]
 READY = "serving stories-moe at "
 
 
 class Program:
-    """`sharpi ARGUMENTS` in a process of its own."""
+    """`sharpi ARGUMENTS` in a process of its own, or `python -c CODE`."""
 
-    def __init__(self, *arguments: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
-        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
-        if library:
-            environment["SHARPI_NATIVE_LIBRARY"] = library
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sharpi", *arguments],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment | {"PYTHONUNBUFFERED": "1"},
-            preexec_fn=heed_ctrl_c,
-        )
+    def __init__(self, *arguments: str, code: str = "") -> None:
+        self.process = ForkedProgram(*(("-c", code) if code else ("-m", "sharpi", *arguments)))
 
     def url(self) -> str:
         """Waits for the ready line and returns its URL."""
@@ -52,18 +37,12 @@ class Program:
         return self.process.returncode, out, err
 
 
-def heed_ctrl_c() -> None:
-    """Restores Ctrl-C, which background jobs of a shell ignore, as their children do."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 @pytest.fixture
 def sharpi() -> Iterator[Callable[..., Program]]:
     programs: list[Program] = []
 
-    def start(*arguments: str) -> Program:
-        programs.append(Program(*arguments))
+    def start(*arguments: str, **others: str) -> Program:
+        programs.append(Program(*arguments, **others))
         return programs[-1]
 
     yield start
@@ -108,20 +87,14 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_signal_right_at_the_ready_line_is_a_clean_stop(tmp_path: Path, number: str) -> None:
+def test_signal_right_at_the_ready_line_is_a_clean_stop(
+    sharpi: Sharpi, tmp_path: Path, number: str
+) -> None:
     code = _SIGNALS_ITSELF.format(number=number, stats=str(tmp_path / "stats.txt"))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        preexec_fn=heed_ctrl_c,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(READY)
-    assert "Traceback" not in done.stderr
+    returncode, out, err = sharpi(code=code).end()
+    assert returncode == 0, err
+    assert out.startswith(READY)
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(("grace", "num_signals"), [("0", 1), ("600", 2)])

@@ -3,19 +3,18 @@
 import fcntl
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from forked_program import ForkedProgram
 
 from sharpi.resources import demo_model
 
@@ -31,18 +30,8 @@ class Server:
     """`sharpi serve FILE` in a process of its own, which may open `max_files`."""
 
     def __init__(self, *arguments: str, max_files: int | None = None) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHARPI_")}
-        library = os.environ.get("SHARPI_NATIVE_LIBRARY")
-        environment |= {"SHARPI_NATIVE_LIBRARY": library} if library else {}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sharpi", "serve", *arguments, "--port", "0"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment | {"PYTHONUNBUFFERED": "1"},
-            preexec_fn=None if max_files is None else lambda: _limit_files(max_files),
-        )
+        command = ("-m", "sharpi", "serve", *arguments, "--port", "0")
+        self.process = ForkedProgram(*command, max_files=max_files)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().rpartition(" ")[2].strip()
         self.client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
@@ -56,10 +45,6 @@ class Server:
         self.process.send_signal(number)
         _, err = self.process.communicate(timeout=60)
         return self.process.returncode, err
-
-
-def _limit_files(most: int) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @pytest.fixture
@@ -225,8 +210,12 @@ def with_unread_log(serve: Serve, model: Path, num_requests: int) -> Server:
     server = serve(str(model), "--log-requests")
     assert server.process.stderr is not None
     fcntl.fcntl(server.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    connection = HTTPConnection(server.client.base_url.netloc.decode(), timeout=60)
     for _ in range(num_requests):
-        assert server.client.get("/health").status_code == 200
+        connection.request("GET", "/health")
+        response = connection.getresponse()
+        assert (response.status, response.read()[:1]) == (200, b"{")
+    connection.close()
     return server
 
 

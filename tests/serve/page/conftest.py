@@ -1,32 +1,34 @@
 """A headless browser, a server with scripted answers, and its page."""
 
-import os
-import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_tab import BrowserTab, Screen
 from scripted_server import RunningServer, ScriptedServer
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE_MS = 60_000
+_TAB = BrowserTab()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, driven by playwright; tests without either are skipped and counted.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Ends the browser with the last test of this folder.
 
     Its driver keeps an event loop running in the thread, so it ends before other tests need one.
     """
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip("Chromium is not installed")
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=arguments)
-        yield browser
-        browser.close()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+            _TAB.close()
+
+
+@pytest.fixture(scope="module")
+def browser(running_server: ScriptedServer) -> BrowserTab:
+    """Chromium, driven by playwright; tests without either are skipped and counted."""
+    _TAB.start(running_server.url)
+    return _TAB
 
 
 @pytest.fixture(scope="session")
@@ -43,24 +45,28 @@ def server(running_server: ScriptedServer) -> ScriptedServer:
 
 
 @pytest.fixture
-def screen(request: pytest.FixtureRequest) -> dict[str, Any]:
+def screen(request: pytest.FixtureRequest) -> Screen:
     """The test's screen; parametrise it indirectly for another."""
-    return getattr(request, "param", {"viewport": {"width": 1280, "height": 800}})
+    return getattr(request, "param", Screen())
 
 
 @pytest.fixture
-def page(browser: Any, server: ScriptedServer, screen: dict[str, Any]) -> Iterator[Any]:
-    """Loads the page; a test fails if a script fails or its security policy is violated."""
-    context = browser.new_context(**screen)
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda line: faults.append(line.text) if "Policy" in line.text else None)
-    page.goto(server.url)
-    yield page
-    context.close()
-    assert not faults
+def blank_page(browser: BrowserTab, server: ScriptedServer, screen: Screen) -> Iterator[Any]:
+    """A page of the server's origin that shows nothing; go to the server's URL to load the chat.
+
+    A test fails if a script fails or the page's security policy is violated.
+    """
+    browser.become_new(screen)
+    yield browser.page
+    browser.rest()
+    assert not browser.faults
+
+
+@pytest.fixture
+def page(blank_page: Any, server: ScriptedServer) -> Any:
+    """Loads the page."""
+    blank_page.goto(server.url)
+    return blank_page
 
 
 @pytest.fixture

@@ -279,9 +279,11 @@ def test_a_reload_within_an_answer_keeps_its_beginning(
     server.held_after = None
 
 
-def test_a_reload_gives_an_unanswered_question_back(page: Any) -> None:
+def test_a_reload_gives_an_unanswered_question_back(
+    blank_page: Any, server: ScriptedServer
+) -> None:
     kept = '[{"role": "user", "content": "never answered"}]'
-    page.add_init_script(f"sessionStorage.setItem('sharpi-chat', '{kept}')")
-    page.reload()
-    page.wait_for_selector("#welcome:visible")
-    assert page.input_value("#prompt") == "never answered"
+    blank_page.evaluate("kept => sessionStorage.setItem('sharpi-chat', kept)", kept)
+    blank_page.goto(server.url)
+    blank_page.wait_for_selector("#welcome:visible")
+    assert blank_page.input_value("#prompt") == "never answered"

@@ -4,10 +4,11 @@ import time
 from typing import Any
 
 import pytest
+from browser_tab import Screen
 from scripted_server import NUM_EXPERTS, NUM_LAYERS, ScriptedServer, words
 
 pytestmark = pytest.mark.usefixtures("browser")
-PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+PHONE = Screen(360, 740, is_touched=True)
 
 COLOURS = """() => {
   const canvas = document.getElementById('heat-map');
@@ -16,6 +17,11 @@ COLOURS = """() => {
   for (let i = 0; i < data.length; i += 4) if (data[i + 3]) seen.add(data.slice(i, i + 3).join());
   return [...seen];
 }"""
+
+# Of one moment; a look between two would change both.
+RESIDENT_AND_DISK = """() =>
+  ["resident", "disk"].map((name) => document.getElementById(`legend-${name}`).textContent)
+"""
 
 
 def rgb(page: Any, name: str) -> str:
@@ -29,16 +35,13 @@ def rgb(page: Any, name: str) -> str:
     return str(page.evaluate(script, name))
 
 
-@pytest.mark.parametrize(
-    "screen", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True
-)
+@pytest.mark.parametrize("screen", [Screen(colours="light"), Screen(colours="dark")], indirect=True)
 def test_the_map_is_drawn(page: Any, server: ScriptedServer) -> None:
     page.wait_for_function("() => Number(document.getElementById('legend-hit').textContent) > 0")
     colours = set(page.evaluate(COLOURS))
     expected = {rgb(page, f"--heat-{state}") for state in ("disk", "resident", "hit", "loaded")}
     assert expected <= colours
-    resident, disk = (int(page.inner_text(f"#legend-{name}")) for name in ("resident", "disk"))
-    assert resident + disk == NUM_LAYERS * NUM_EXPERTS
+    assert sum(map(int, page.evaluate(RESIDENT_AND_DISK))) == NUM_LAYERS * NUM_EXPERTS
     assert page.inner_text("#figure-speed") == "18.4"
     assert page.inner_text("#figure-hits").startswith("92.2")
     assert "MiB/s" in page.inner_text("#figure-read")

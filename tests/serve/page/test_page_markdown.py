@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browser_tab import BrowserTab
 from scripted_server import MARKDOWN, ScriptedServer, words
 
 pytestmark = pytest.mark.usefixtures("browser")
@@ -27,11 +27,9 @@ HOSTILE = """<script>window.broken = 1</script> <img src=x onerror="window.broke
 """
 
 
-@pytest.fixture(scope="module")
-def render(browser: Any, running_server: ScriptedServer) -> Iterator[Any]:
+@pytest.fixture
+def render(browser: BrowserTab) -> Any:
     """Returns the HTML of a text, rendered by the page's own module."""
-    page = browser.new_page()
-    page.goto(f"{running_server.url}page/css/base.css")
 
     def made(text: str) -> str:
         script = """async (text) => {
@@ -42,10 +40,9 @@ def render(browser: Any, running_server: ScriptedServer) -> Iterator[Any]:
           view.finish();
           return box.innerHTML.replaceAll(' target="_blank" rel="noopener noreferrer"', '');
         }"""
-        return str(page.evaluate(script, text))
+        return str(browser.page.evaluate(script, text))
 
-    yield made
-    page.close()
+    return made
 
 
 def test_an_answer_is_rendered(page: Any, server: ScriptedServer, say: Any) -> None:
@@ -137,7 +134,7 @@ def test_no_text_takes_long(render: Any, text: str) -> None:
     assert time.perf_counter() - start < 2.0
 
 
-def test_a_growing_text_is_only_rendered_where_it_grows(page: Any) -> None:
+def test_a_growing_text_is_only_rendered_where_it_grows(browser: BrowserTab) -> None:
     script = """async () => {
       const { MarkdownView } = await import('/page/js/markdown/view.js');
       const box = document.createElement('div');
@@ -148,7 +145,7 @@ def test_a_growing_text_is_only_rendered_where_it_grows(page: Any) -> None:
       grow('first\\n\\nsecond\\n\\n- third');
       return [box.children[0] === first, box.children[1] === second, box.children.length];
     }"""
-    assert page.evaluate(script) == [True, False, 3]
+    assert browser.page.evaluate(script) == [True, False, 3]
 
 
 @pytest.mark.parametrize(
