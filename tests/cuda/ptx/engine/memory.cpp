@@ -62,24 +62,26 @@ uint8_t* Machine::shared_at(uint64_t address, size_t size, Access access, int la
 // Two lanes race for a byte if one writes it and neither a barrier of the block nor, within a warp,
 // one of the warp lies between.
 void Machine::note(SharedByte& byte, uint64_t address, Access access, int lane) {
-  const std::string where = " of shared memory at " + hex(address);
+  const auto fault = [&](const std::string& what) {
+    fail(what + " of shared memory at " + hex(address), lane);
+  };
   const int warp = lane / kWarp;
   const auto apart = [&](int other, uint32_t at_epoch, uint32_t at_clock) {
     if (other == lane) return true;
     return other / kWarp == warp ? at_clock < clock[warp] : at_epoch < epoch;
   };
-  if (!byte.exists) fail("access outside every variable" + where, lane);
-  if (!byte.written && access != Access::write) fail("read before it is written" + where, lane);
+  if (!byte.exists) fault("access outside every variable");
+  if (!byte.written && access != Access::write) fault("read before it is written");
   if (access != Access::both && byte.written &&
       !apart(byte.writer, byte.write_epoch, byte.write_clock))
-    fail("race with a write of thread " + std::to_string(byte.writer) + where, lane);
+    fault("race with a write of thread " + std::to_string(byte.writer));
   if (access == Access::write && byte.has_reader) {
     const bool fresh = byte.read_epoch == epoch;
     const bool raced = byte.many_warps ? fresh
                        : byte.many_readers && byte.reader / kWarp == warp
                            ? byte.read_clock == clock[warp]
                            : !apart(byte.reader, byte.read_epoch, byte.read_clock);
-    if (raced) fail("race with a read of thread " + std::to_string(byte.reader) + where, lane);
+    if (raced) fault("race with a read of thread " + std::to_string(byte.reader));
   }
   if (access != Access::read) {
     byte.written = 1, byte.writer = uint16_t(lane);
