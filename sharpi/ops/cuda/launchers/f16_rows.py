@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.warps import whole_warps
 
 _THREADS: Final = 256
 
@@ -25,7 +26,7 @@ def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Laun
     return Launch(
         Kernel("f16_rows", "to_f16"),
         grid=(tokens, 1, 1),
-        block=_row_threads(width),
+        block=whole_warps(width, _THREADS),
         arguments=(x, out, scales, np.int32(width)),
         writes=frozenset({1, 2}),
     )
@@ -49,7 +50,7 @@ def items_to_f16(
     return Launch(
         Kernel("f16_rows", "items_to_f16"),
         grid=(num_items, 1, 1),
-        block=_row_threads(width),
+        block=whole_warps(width, _THREADS),
         arguments=(x, offsets, items, *out, np.int32(experts), np.int32(width)),
         writes=frozenset({3, 4}),
     )
@@ -82,8 +83,3 @@ def from_f16(
         ),
         writes=frozenset({4} | ({3} if residual == out else set())),
     )
-
-
-def _row_threads(width: int) -> int:
-    """Returns the threads of a block that converts one row: whole warps, none of them idle."""
-    return min(_THREADS, -(-width // 32) * 32)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.cuda.launchers.warps import whole_warps
 
 
 def layer_norm(
@@ -25,7 +26,7 @@ def layer_norm(
     return Launch(
         Kernel("layer_norm", "layer_norm"),
         grid=(tokens, 1, 1),
-        block=min(1024, -(-width // 64) * 32),
+        block=whole_warps(-(-width // 2), 1024),
         arguments=(
             *(x, weight, bias, out, quantised),
             *(np.int32(width), np.float32(epsilon), np.int32(planes)),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
 from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
+from sharpi.ops.cuda.launchers.warps import whole_warps
 
 _BLOCK_COLUMNS: Final = 32
 
@@ -67,7 +68,7 @@ def rms_norm(
     return Launch(
         Kernel("rms_norm", "rms_norm"),
         grid=(tokens, groups // groups_each, 1),
-        block=min(1024, -(-width // 64) * 32),
+        block=whole_warps(-(-width // 2), 1024),
         arguments=flat(
             NormArguments(
                 *(x, weight, out, quantised),

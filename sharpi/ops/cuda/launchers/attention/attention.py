@@ -16,6 +16,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     is_interleaved,
 )
 from sharpi.ops.cuda.launchers.named_arguments import argument_indices, named
+from sharpi.ops.cuda.launchers.warps import whole_warps
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024
@@ -110,7 +111,7 @@ def attention(
     merge = Launch(
         Kernel("attention_merge", "attention_merge"),
         grid=(num_heads // heads_merged, tokens, 1),
-        block=min(_THREADS, -(-heads_merged * value_dim // 32) * 32),
+        block=whole_warps(heads_merged * value_dim, _THREADS),
         arguments=MergeArguments(
             *(scratch, cache_slice.positions, sinks, out, quantised),
             *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
