@@ -61,8 +61,7 @@ class TemplateBudget:
                 pending += value.values()
             elif isinstance(value, Namespace):
                 pending.append(vars(value)["_Namespace__attrs"])
-            if total + _ENTRY_SIZE * len(pending) > MAX_SIZE:
-                self.check_size(total + _ENTRY_SIZE * len(pending))
+            self.check_size(total + _ENTRY_SIZE * len(pending))
         self.spend(total)
         return total
 
