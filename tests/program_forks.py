@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[1]
+_TESTS = str(Path(__file__).parent)  # has this module, which the scripts of servers import
 _SET_CHILD_SUBREAPER = 36  # of prctl
 _MOST_BYTES = 1 << 17  # of a request
 
@@ -30,7 +31,7 @@ _MOST_BYTES = 1 << 17  # of a request
 class ForkServer:
     """The process that forks; it ends when this one does.
 
-    `script` is run with a socket's number as its argument; it calls `program_to_become`.
+    `script` is run with a socket's number as its argument; it calls `serve`.
     """
 
     def __init__(self, script: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -38,7 +39,7 @@ class ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, str(script), str(other.fileno())],
             cwd=_ROOT,
-            env=environment,
+            env={**(os.environ if environment is None else environment), "PYTHONPATH": _TESTS},
             pass_fds=[other.fileno()],
         )
         other.close()
@@ -82,7 +83,21 @@ def _adopt_orphans(does: bool) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def prepare(modules: Sequence[str], commands: Sequence[str]) -> None:
+def serve(
+    modules: Sequence[str], commands: Sequence[str], begin: Callable[[dict[str, Any]], None]
+) -> None:
+    """Imports modules, builds sharpi's commands and forks until the socket's other end closes.
+
+    A fork calls `begin` with its program, which has the details that it was given, and runs it.
+    """
+    _prepare(modules, commands)
+    program = _program_to_become()
+    if program is not None:
+        begin(program)
+        _become(program)
+
+
+def _prepare(modules: Sequence[str], commands: Sequence[str]) -> None:
     """Imports modules and builds sharpi's commands; the collector then leaves them alone.
 
     So forks share their memory. A program that needs a module which is not installed says so.
@@ -107,7 +122,7 @@ def _build(commands: Sequence[str]) -> None:
         load(each)
 
 
-def program_to_become() -> dict[str, Any] | None:
+def _program_to_become() -> dict[str, Any] | None:
     """Serves the socket of the command line; returns a fork's program, and None at the end."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     while True:
@@ -151,7 +166,7 @@ def own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def become(program: dict[str, Any]) -> None:
+def _become(program: dict[str, Any]) -> None:
     """Runs the program's module, code or script as an interpreter would that had just begun.
 
     It heeds SIGINT, also where a shell runs the tests in the background, who then ignore it.

@@ -1,23 +1,12 @@
 """Chats with the fake engine that begin with their modules imported."""
 
 import os
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(1, str(Path(__file__).parents[1]))
-
-from program_forks import (
-    ForkServer,
-    ProgramFork,
-    become,
-    own_terminal,
-    prepare,
-    program_to_become,
-)
+from program_forks import ForkServer, ProgramFork, own_terminal, serve
 
 # Importing them reads no variable of the environment. Readline is not among them: it reads TERM.
 _MODULES = (
@@ -55,8 +44,4 @@ def _server() -> ForkServer:
 
 
 if __name__ == "__main__":
-    prepare(_MODULES, ("chat", "run"))
-    asked = program_to_become()
-    if asked is not None:
-        own_terminal()
-        become(asked)
+    serve(_MODULES, ("chat", "run"), lambda _: own_terminal())

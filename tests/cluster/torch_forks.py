@@ -6,23 +6,13 @@ again, are whole interpreters.
 """
 
 import ctypes
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(1, str(Path(__file__).parents[1]))
-
 import network_namespace
-from program_forks import (
-    ForkServer,
-    ProgramFork,
-    become,
-    prepare,
-    program_to_become,
-)
+from program_forks import ForkServer, ProgramFork, serve
 
 # Importing them reads no SHARPI_* variable, opens no library of sharpi and starts no thread. None
 # imports `sharpi.engine.loader`: before it is imported, an emulated rank replaces what it imports.
@@ -35,7 +25,6 @@ _MODULES = (
     "sharpi.engine.engine",
     "sharpi.engine.cluster.cluster_loader",
 )
-_COMMANDS = ("run", "join", "serve", "logits")
 
 
 class TorchFork(ProgramFork):
@@ -51,6 +40,13 @@ class TorchFork(ProgramFork):
 @cache
 def _server() -> ForkServer:
     return ForkServer(Path(__file__))
+
+
+def _begin(program: dict[str, Any]) -> None:
+    if program["namespace"] is not None:
+        network_namespace.enter(program["namespace"])
+    _measure_briefly()
+    _skip_destructors()
 
 
 def _skip_destructors() -> None:
@@ -70,11 +66,4 @@ def _measure_briefly() -> None:
 
 
 if __name__ == "__main__":
-    prepare(_MODULES, _COMMANDS)
-    _measure_briefly()
-    asked = program_to_become()
-    if asked is not None:
-        if asked["namespace"] is not None:
-            network_namespace.enter(asked["namespace"])
-        _skip_destructors()
-        become(asked)
+    serve(_MODULES, ("run", "join", "serve", "logits"), _begin)

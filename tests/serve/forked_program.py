@@ -7,17 +7,9 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(1, str(Path(__file__).parents[1]))
-
-from program_forks import (
-    ForkServer,
-    ProgramFork,
-    become,
-    prepare,
-    program_to_become,
-)
+from program_forks import ForkServer, ProgramFork, serve
 
 _ROOT = Path(__file__).parents[2]
 # Importing them reads no SHARPI_* variable, opens no library of sharpi and starts no thread.
@@ -57,17 +49,17 @@ def _server() -> ForkServer:
     return ForkServer(Path(__file__))
 
 
+def _begin(program: dict[str, Any]) -> None:
+    sys.stdout = sys.__stdout__ = _unbuffered(1)
+    sys.stderr = sys.__stderr__ = _unbuffered(2)
+    if program["max_files"] is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (program["max_files"],) * 2)
+
+
 def _unbuffered(number: int) -> io.TextIOWrapper:
     """Opens a stream as PYTHONUNBUFFERED does."""
     return io.TextIOWrapper(open(number, "wb", 0, closefd=False), write_through=True)
 
 
 if __name__ == "__main__":
-    prepare(_MODULES, ("serve", "ps"))
-    asked = program_to_become()
-    if asked is not None:
-        sys.stdout = sys.__stdout__ = _unbuffered(1)
-        sys.stderr = sys.__stderr__ = _unbuffered(2)
-        if asked["max_files"] is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (asked["max_files"],) * 2)
-        become(asked)
+    serve(_MODULES, ("serve", "ps"), _begin)
