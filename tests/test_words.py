@@ -114,13 +114,14 @@ ALLOWED = re.compile(
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST = max(word.count(" ") + 1 for word in BANNED)
+_FIRST_PARTS = {word.split()[0] for word in BANNED}
 
 
 def banned_words(text: str) -> Iterator[tuple[int, str]]:
     """The line and the word of each that stands in `text`."""
     for number, line in enumerate(text.splitlines(), 1):
         parts = [part.lower() for part in _PART.findall(ALLOWED.sub("", line))]
-        for first in range(len(parts)):
+        for first in (place for place, part in enumerate(parts) if part in _FIRST_PARTS):
             for count in range(1, _LONGEST + 1):
                 word = " ".join(parts[first : first + count])
                 if len(parts) - first >= count and word in BANNED:

@@ -273,6 +273,7 @@ def test_a_dry_run_has_time_to_compile_its_kernels() -> None:
         assert sum(step.seconds for step in steps(dry, part)) <= seconds_of(part, is_dry=True)
 
 
+@pytest.mark.slow
 def test_packages_are_looked_at_without_a_gpu(tmp_path: Path) -> None:
     path = tmp_path / "packages.json"
     command = [PYTHON, SCRIPTS / "gpu" / "facts.py", "--only-packages", "--json", path]

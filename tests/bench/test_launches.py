@@ -21,6 +21,7 @@ def test_fewer_than_300_for_48_layers(name: str) -> None:
     assert launches.count(name, 48).total() < 300
 
 
+@pytest.mark.slow
 def test_the_guide_states_what_is_recorded() -> None:
     found = []
     for name, slots in launches.CASES:

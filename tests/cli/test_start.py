@@ -32,6 +32,7 @@ READY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.03 * step for step in range(12)])
 def test_ctrl_c_at_any_moment_of_the_start_is_silent(delay: float) -> None:
     """The delays begin at sharpi's first line, since a busy machine starts Python slowly."""
@@ -54,6 +55,7 @@ def test_ctrl_c_at_any_moment_of_the_start_is_silent(delay: float) -> None:
     assert b"Exception" not in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", [f"run {DEMO} -p x -n 4", f"chat {DEMO} -n 4", "list"])
 def test_closed_streams_are_no_failure(command: str, closed: str) -> None:

@@ -93,6 +93,7 @@ def test_a_store_that_hangs_is_lost_as_well() -> None:
     answers.set()
 
 
+@pytest.mark.slow
 def test_the_process_ends_well_while_a_store_is_asked() -> None:
     """torch aborts a process that ends as usual while a thread is in a call to its store."""
     pytest.importorskip("torch")

@@ -133,6 +133,7 @@ def test_the_processor_time_of_a_child_is_seen() -> None:
         idle.wait()
 
 
+@pytest.mark.slow
 def test_a_child_that_works_for_ever_is_ended_by_its_own_processor_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def plain(q: Any, k: Any, v: Any, scale: float) -> Any:
     return call(q, k, v, attn_mask=bias, scale=scale, enable_gqa=is_grouped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "positions", "num_heads", "num_kv_heads", "key_dim", "value_dim"),
     [

@@ -47,6 +47,7 @@ def answers(engine: Engine, form: str, temperature: float, **asked: Any) -> list
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_answers_are_those_without_drafts(form: str, temperature: float, load: Load) -> None:

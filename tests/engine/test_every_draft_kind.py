@@ -104,6 +104,7 @@ def num_checked(engine: Engine) -> int:
     return engine.speculator.statistics.num_checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_answer_is_the_same(way: str, plain: Engine, drafting: Engine) -> None:
     before = num_checked(drafting)

@@ -74,6 +74,7 @@ def test_agrees_with_the_gguf_package(tmp_path: Path, alignment: int) -> None:
     assert_same(open_gguf(path), gguf.GGUFReader(path))
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_a_real_vocabulary_agrees_with_the_gguf_package(shared_folder: Path) -> None:
     path = shared_folder / "tokenizers" / "ggml-vocab-llama-spm.gguf"

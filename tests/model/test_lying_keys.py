@@ -125,6 +125,7 @@ def test_a_value_of_a_wrong_type_is_named(architecture: str) -> None:
             assert key in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_absurd_value_is_refused_or_harmless(architecture: str) -> None:
     """A value that nothing contradicts may pass; else the error names a key or a tensor."""

@@ -55,7 +55,7 @@ def requantise(
     return target
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def _reader(source: Path, modified_ns: int) -> GGUFReader:
     """Opens a file, once for all the types that it is written in."""
     return GGUFReader(source)

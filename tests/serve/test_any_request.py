@@ -55,6 +55,7 @@ APIS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", APIS)
 def test_no_request_is_a_failure(http: httpx.Client, host: ScriptedHost, path: str) -> None:
     base, own = APIS[path]

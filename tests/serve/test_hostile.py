@@ -371,6 +371,7 @@ class TestEchoedLogprobs:
         assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.slow
 def test_refused_bodies_are_forgotten_at_once(roomy: ServedDemo) -> None:
     """The memory is freed without the garbage collector, which would run much later."""
     body = json.dumps({"prompt": "word " * 400_000})

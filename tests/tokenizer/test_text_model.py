@@ -44,6 +44,7 @@ def random_vocabulary(seed: int, pre_tokenizer: str) -> Vocabulary:
     return Vocabulary("gpt2", pre_tokenizer, tokens=tokens, kinds=[1] * len(tokens), merges=merges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre_tokenizer", ["gpt-2", "llama-bpe"])  # the second takes whole words
 @settings(max_examples=150)
 @given(st.integers(0, 1 << 30), st.lists(st.text(f"{LETTERS} ", max_size=30), max_size=8))
@@ -86,6 +87,7 @@ def test_many_characters_are_encoded_by_the_whole_model(
     assert len(asked) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "deepseek-llm"])
 def test_real_vocabularies(shared_vocabularies: Path, name: str) -> None:

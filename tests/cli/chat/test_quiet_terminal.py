@@ -19,6 +19,7 @@ def echoes(terminal: Terminal) -> bool:
     return bool(flags[LOCAL] & termios.ECHO) and bool(flags[INPUT] & termios.ICRNL)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
 def test_ctrl_c_while_the_model_is_loaded_leaves_the_terminal_as_it_was(

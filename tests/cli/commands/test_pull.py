@@ -45,6 +45,7 @@ def program(environment: dict[str, str], *arguments: str) -> tuple[int, str, str
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 def test_pull_and_then_use_the_name(hub: StandIn, environment: dict[str, str]) -> None:
     hub.add(REPO, {"tiny-Q8_0.gguf": demo_model().read_bytes(), "tiny-F16.gguf": b"other"})
     code, out, err = program(environment, "pull", f"{REPO}:q8_0")
@@ -84,6 +85,7 @@ def test_errors_are_one_line(
     assert message in result[2]
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_the_same_command_again(hub: StandIn, environment: dict[str, str]) -> None:
     hub.add(REPO, {"tiny-Q8_0.gguf": DATA})
     hub.break_after = [500_000]

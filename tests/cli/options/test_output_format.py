@@ -42,6 +42,7 @@ def check(text: str) -> None:
 
 @pytest.mark.native
 class TestAnswers:
+    @pytest.mark.slow
     def test_stories_become_json(self) -> None:
         from sharpi.engine.loader import load_engine
 

@@ -147,6 +147,7 @@ def test_completion_script(sharpi: CommandLine, shell: str, tmp_path: Path) -> N
         subprocess.run([program, "-n", str(tmp_path / "script")], check=True)
 
 
+@pytest.mark.slow
 def test_bash_completes_flags_choices_and_files(tmp_path: Path) -> None:
     """The script asks the installed program, here one on PATH that is this Python's."""
     (tmp_path / "model.gguf").touch()

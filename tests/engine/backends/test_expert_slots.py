@@ -140,7 +140,7 @@ def test_logits_of_batches_and_of_single_tokens(precision: str, streamed: Load, 
     assert np.array_equal(steps, mapped)
 
 
-@pytest.mark.parametrize("precision", ["f32", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("f32", marks=pytest.mark.slow), "int8"])
 @pytest.mark.parametrize("case", MOE_CASES)
 def test_every_architecture(case: str, precision: str, load: Load) -> None:
     with np.load(REFERENCES / f"{case}.npz") as arrays:

@@ -30,6 +30,7 @@ def engine(load: Load, quick_demo: Path) -> Engine:
     return load(quick_demo, kv_keep=KEPT, context_size=512, num_parallel=3)
 
 
+@pytest.mark.slow
 def test_logits_after_a_cut_are_those_of_the_reference(load: Load, quick_demo: Path) -> None:
     prompt = 2 * KEPT + 20
     tokens = ids(prompt + 6)
@@ -105,6 +106,7 @@ def test_drafts_change_nothing(load: Load, quick_demo: Path) -> None:
     assert alone(drafted, repeated, asked(60)) == alone(plain, repeated, asked(60))
 
 
+@pytest.mark.slow
 def test_a_request_that_gives_way_is_cut_where_it_was(load: Load, quick_demo: Path) -> None:
     options = {"kv_keep": KEPT, "context_size": 448, "num_parallel": 3}
     expected = [alone(load(quick_demo, **options), ids(PROMPT, i), asked(80)) for i in range(3)]

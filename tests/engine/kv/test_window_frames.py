@@ -124,6 +124,7 @@ def answers(engine: Engine, prompts: list[list[int]], parallel: int) -> list[lis
     return [each.ids for each in heard]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parallel", "batch", "step"),
     [(1, 64, 64), (3, 64, 64), (1, 64, 400), (3, 64, 400), (1, 256, 1000), (2, 256, 1000)],

@@ -42,6 +42,7 @@ def window_rows(engine: Engine) -> list[np.ndarray]:
     return [cache.layers[layer].any(axis=1) for layer in windows_of(engine.model_config)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_and_memory_of_a_long_text(family: str, load: Load, load_whole: Load) -> None:
     text = np.array(ids(900), np.int32)

@@ -365,6 +365,7 @@ def start(folder: Path, mode: str, number: int, texts: list[list[int]]) -> subpr
     return process
 
 
+@pytest.mark.slow
 def test_several_processes_use_one_folder_at_once(tmp_path: Path) -> None:
     texts = [[*PROMPT[:length], number] for number, length in enumerate((70, 100, 140, 170))]
     processes = [start(tmp_path, "runs", 0, texts[shift:] + texts[:shift]) for shift in range(3)]
@@ -377,6 +378,7 @@ def test_several_processes_use_one_folder_at_once(tmp_path: Path) -> None:
     assert (str(answer), cached >= 128, notes) == (expected[3], True, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_process_that_is_killed_within_a_write_leaves_a_sound_folder(
     number: int, tmp_path: Path

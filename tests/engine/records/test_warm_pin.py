@@ -78,6 +78,7 @@ def test_one_that_did_not_happen_is_told_at_the_end(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_set_by_frequency_starts_full_and_learns(run: Run) -> None:
     asked_for = asked(resident="frequency", prefetch=False)
     learned, _ = run(4, 400, asked_for)

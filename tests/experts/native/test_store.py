@@ -72,6 +72,7 @@ def test_every_expert_is_its_own(
     assert store.totals().is_direct or not direct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*PolicyKind])
 @pytest.mark.parametrize("admission", [True, False])
 def test_every_policy(

@@ -1,6 +1,7 @@
 """Recent uses: counts that decay, with a weight per expert that follows the error."""
 
 import numpy as np
+import pytest
 
 from sharpi.experts.reference.recent_uses import RecentUses
 
@@ -29,6 +30,7 @@ def test_weights_learn_from_the_counts_before_the_last_token() -> None:
     np.testing.assert_allclose(scores_of(uses), [worth, 0, 0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_expert_that_returns_every_third_token_is_foreseen() -> None:
     uses, score = RecentUses(3), np.zeros(3, np.float32)
     for token in range(30_000):

@@ -20,6 +20,7 @@ class Pet(BaseModel):
     tags: list[str] = Field(min_length=2, max_length=3)
 
 
+@pytest.mark.slow
 def test_the_limits_of_a_class_are_found(
     claude: anthropic.Anthropic, host: ScriptedHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

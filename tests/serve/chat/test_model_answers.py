@@ -55,6 +55,7 @@ def content(client: openai.OpenAI, **values: Any) -> str:
     return choice.message.content or ""
 
 
+@pytest.mark.slow
 def test_a_greedy_answer_is_the_same_streamed(gpt: openai.OpenAI) -> None:
     whole = content(gpt)
     chunks = gpt.chat.completions.create(**{**BRIEF, "stream": True})

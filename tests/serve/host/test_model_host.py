@@ -105,6 +105,7 @@ def test_an_answer(make_host: Callable[..., ModelHost]) -> None:
     assert finish_info.reason == "length"
 
 
+@pytest.mark.slow
 def test_answers_beside_others_are_those_alone(make_host: Callable[..., ModelHost]) -> None:
     host = make_host()
 
