@@ -43,6 +43,7 @@ SLOW = {
     "cluster/test_keep_joining.py",
     "cluster/test_namespaces.py",
     "cluster/test_stopped_while_waiting.py",
+    "constraints/test_real_vocabularies.py",
     "docs/test_commands.py",
     "engine/backends/test_mixed_types.py",
     "engine/records/test_expert_simulation.py",

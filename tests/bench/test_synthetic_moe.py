@@ -38,6 +38,7 @@ def test_every_type_of_a_gpu_has_blocks(quant_type: QuantType) -> None:
 DECODED = [t for t in TYPES if t is not QuantType.Q1_0]  # by the gguf package
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant_type", DECODED, ids=lambda t: t.name)
 def test_values_are_those_of_weights(quant_type: QuantType) -> None:
     pool = block_pool(quant_type, 256, 1 << 18)
@@ -76,6 +77,7 @@ def test_the_mix_is_that_of_q4_k_m(tmp_path: Path) -> None:
 RUN = [None, *(QuantType[name] for name in ("MXFP4", "BF16", "NVFP4", "Q1_0", "TQ2_0"))]
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize("quant_type", RUN)
 def test_it_runs(tmp_path: Path, quant_type: QuantType | None) -> None:

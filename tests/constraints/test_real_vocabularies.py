@@ -41,7 +41,6 @@ def grammars(real: Tokenizer) -> Grammars:
     return Grammars(real)
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_unicode_text_as_the_tokenizer_spells_it(real: Tokenizer, grammars: Grammars) -> None:
     constraint = grammars.json_schema(SCHEMA)

@@ -117,6 +117,7 @@ def grammars(demo: Tokenizer) -> Grammars:
     return Grammars(demo)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARRAYS)
 def test_answers_differ_and_end(grammars: Grammars, demo: Tokenizer, name: str) -> None:
     validator = jsonschema.Draft202012Validator(ARRAYS[name])

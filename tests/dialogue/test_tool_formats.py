@@ -83,6 +83,7 @@ def test_written_calls_are_read(case: Case) -> None:
     assert len(events) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -132,6 +133,7 @@ def test_text_is_text(case: Case) -> None:
     assert read(case.form, text, markers=ANALYSIS) == [("text", text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

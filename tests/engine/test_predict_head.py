@@ -149,6 +149,7 @@ def test_the_head_has_the_same_bits_in_any_passes(
     assert np.array_equal(last.logits, logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES)
 @pytest.mark.parametrize("is_auto", [False, True])
 def test_greedy_text_is_the_same(

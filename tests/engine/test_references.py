@@ -111,7 +111,9 @@ def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("precision", ["f32", "int8", "int16"])
+@pytest.mark.parametrize(
+    "precision", ["f32", "int8", pytest.param("int16", marks=pytest.mark.slow)]
+)
 def test_decode_gives_the_bits_of_prefill(
     case: str, precision: str, load: Load, requantised: Requantised
 ) -> None:

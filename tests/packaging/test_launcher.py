@@ -119,6 +119,7 @@ def test_sharpi_undoes_what_the_launcher_did(environment: Callable[..., Path]) -
     assert output(environment(python(STATUS)) / "sharpi") == "True set() sharpi\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.004 * step for step in range(20)])
 def test_ctrl_c_while_python_starts_is_silent(
     environment: Callable[..., Path], delay: float

@@ -74,6 +74,7 @@ class TestPromptsThatCannotFit:
         assert response.status_code == 413
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begin", "value", "count", "end"),
     [

@@ -18,6 +18,7 @@ MODELS = [
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize(
     ("batch_size", "precision", "context_size"), [(1, "int8", 64), (512, "int16", 2000)]

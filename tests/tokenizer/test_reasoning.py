@@ -58,6 +58,7 @@ def test_certain_text_does_not_wait() -> None:
     assert list(splitter.flush()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("markers", KNOWN_MARKERS)
 @given(data=st.data())
 def test_cuts_change_nothing(markers: ReasoningMarkers, data: st.DataObject) -> None:

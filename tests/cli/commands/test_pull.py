@@ -61,6 +61,7 @@ def test_pull_and_then_use_the_name(hub: StandIn, environment: dict[str, str]) -
     assert ids == program(environment, "tokenize", str(demo_model()), "Once")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

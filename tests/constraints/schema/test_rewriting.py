@@ -507,6 +507,7 @@ def test_what_fits_and_what_does_not(grammars: Grammars, demo: Tokenizer, name: 
         assert not allows(grammars, demo, schema, value), value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema is not installed")
 def test_every_finished_answer_validates(grammars: Grammars, demo: Tokenizer, name: str) -> None:
@@ -634,6 +635,7 @@ def test_schemas_that_explode_take_bounded_time(grammars: Grammars, name: str) -
     assert time.process_time() - start < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bombs())
 def test_schemas_that_explode_are_refused_in_bounded_memory(grammars: Grammars, name: str) -> None:
     rewrite_bomb(name)

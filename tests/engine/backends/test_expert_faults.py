@@ -89,6 +89,7 @@ def model(quick_folder: Path) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 4])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_decoding(

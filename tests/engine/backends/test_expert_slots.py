@@ -60,6 +60,7 @@ def test_every_number_of_slots(slots: int, load: Load, mapped_ids: list[int]) ->
     assert any("works in groups" in note for note in engine.notes) == (slots == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy(policy: str, prefetch: bool, streamed: Load, mapped_ids: list[int]) -> None:
@@ -72,6 +73,7 @@ def test_every_policy(policy: str, prefetch: bool, streamed: Load, mapped_ids: l
     assert stats.fills == (3 * NUM_LAYERS if policy == "static" else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 4])
 @pytest.mark.parametrize("predictor", [*PREDICTOR_NAMES, "learned"])
 def test_every_predictor(predictor: str, slots: int, streamed: Load, mapped_ids: list[int]) -> None:
@@ -122,6 +124,7 @@ def test_every_kind_of_residence(
     assert decode(streamed(4, experts=asked(**fields))) == mapped_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_prompt_of_many_batches(slots: int, threads: int, streamed: Load, load: Load) -> None:

@@ -81,6 +81,7 @@ def test_a_short_run_pays_for_a_few_tokens_of_the_other_modes(times: Times) -> N
             assert modes.count(mode) <= met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", list(permutations((1.0, 1.1, 3.0))))
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_that_differ_hide_nothing(times: Times, seed: int) -> None:

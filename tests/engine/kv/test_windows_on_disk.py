@@ -48,6 +48,7 @@ def kinds(folder: Path) -> dict[bool, int]:
     return {kind: partial.count(kind) for kind in (False, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt-oss", "gemma3", "gemma4-e2b", "llama4", "afmoe"])
 def test_the_next_turn_reads_the_last_window_alone(family: str, load: Load, tmp_path: Path) -> None:
     before = saved(load, family, ids(1500), tmp_path)

@@ -33,6 +33,7 @@ def run(load: Load, quick_demo: Path) -> Run:
     return run_one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("policy", ["lru", "slru", "learned-keep", None])
 def test_it_happens_and_says_so(

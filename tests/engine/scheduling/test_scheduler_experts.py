@@ -23,6 +23,7 @@ IDS = np.random.default_rng(4).integers(3, 1000, 400).tolist()
 PROMPTS = [IDS[:40], IDS[100:107], IDS[200:330]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["slru", "lru", "lfu"])
 def test_slots_change_hands_while_several_decode(policy: str, load: Load) -> None:
     options = {"context_size": 256, "num_parallel": 3, "experts": asked_of_experts(policy=policy)}
@@ -105,6 +106,7 @@ def test_uses_are_counted_once_for_each_token(load: Load, tmp_path: Path) -> Non
     assert uses[-1] == 30 * NUM_USED  # of a prompt only the last token's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predictor", ["router", "last-layer", "last-token", "frequency"])
 def test_experts_are_prefetched_for_several_answers(predictor: str, load: Load) -> None:
     options = {"context_size": 256, "num_parallel": 3}
