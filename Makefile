@@ -21,14 +21,14 @@ serve: $(VENV)/.installed
 # With bytecode kept: else every worker, and every program that a test starts, compiles sharpi anew.
 test quick speed: export PYTHONDONTWRITEBYTECODE =
 
-# A process more than there are cores, as some tests wait. The status says whether all tests ran.
+# Two processes more than there are cores, as many tests wait. The status says whether all tests ran.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal || { echo $$? >$(VENV)/.test-status; exit 1; }
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 2)) --dist worksteal || { echo $$? >$(VENV)/.test-status; exit 1; }
 
 # The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that takes a second of
-# processor time. A process more than there are cores, as some tests wait.
+# processor time. Two processes more than there are cores, as many tests wait.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal --ignore tests/cuda \
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 2)) --dist worksteal --ignore tests/cuda \
 	  -m 'not (speed or cuda or emulated or browser or slow)'
 
 # Tests that assert a time: one after the other, on a machine with nothing else to do.
