@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tier_cases import BUDGETS, MACHINE, MODELS, REQUESTS
+from tier_cases import BUDGETS, MACHINE, MIB, MODELS, REQUESTS, WIDTHS
 
-from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import LayerPlan, Purpose, Tier, TierPlan
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.request import TierRequest
@@ -15,14 +15,27 @@ examples = settings(max_examples=200, deadline=None)
 
 
 def never_worse(less: TierPlan, more: TierPlan) -> None:
-    """Asserts that no layer loses a slot, a tier or, if the plan fits, a resident expert."""
+    """Asserts that no layer loses a slot, a tier or, if the plan fits, a resident expert.
+
+    Where experts come from disk to RAM, layers may lose slots on the GPU: it then has buffers for
+    experts that it copies from RAM, and these take part of its memory for slots.
+    """
     assert more.fits >= less.fits
+    leaves_disk = Tier.DISK in expert_tiers(less) and Tier.DISK not in expert_tiers(more)
     for before, after in zip(less.layers, more.layers, strict=True):
-        assert after.vram_slots >= before.vram_slots
         assert SPEED_ORDER.index(after.dense_weights) >= SPEED_ORDER.index(before.dense_weights)
+        if leaves_disk:
+            assert after.num_resident == after.num_experts
+            continue
+        assert after.vram_slots >= before.vram_slots
         if less.fits:
             assert after.num_resident >= before.num_resident
             assert tier(after) >= tier(before)
+
+
+def expert_tiers(plan: TierPlan) -> set[Tier | None]:
+    """Returns the tiers in which layers have their experts; None for layers without any."""
+    return {layer.experts for layer in plan.layers}
 
 
 def tier(layer: LayerPlan) -> int:
@@ -57,6 +70,18 @@ def test_more_ram_is_never_worse(model: ModelFacts, request: TierRequest, more: 
     assert request.ram is not None
     richer = replace(request, ram=request.ram + more)
     never_worse(plan_tiers(model, MACHINE, request), plan_tiers(model, MACHINE, richer))
+
+
+def test_buffers_for_experts_from_ram_take_the_place_of_slots() -> None:
+    """Of three experts one fits on the GPU while all are on disk, and none beside the buffers."""
+    layers = LayerFacts(0, 0, 3, 21846, 32768), LayerFacts(0, 0)
+    facts = ModelFacts(layers, 0, 0, 1, WIDTHS)
+    poor = TierRequest(context_size=1, batch_size=1, ram=0, vram=537974032)
+    less = plan_tiers(facts, MACHINE, poor)
+    more = plan_tiers(facts, MACHINE, replace(poor, ram=2 * MIB))
+    assert (less.layers[0].experts, less.layers[0].vram_slots) == (Tier.DISK, 1)
+    assert (more.layers[0].experts, more.layers[0].vram_slots) == (Tier.RAM, 0)
+    never_worse(less, more)
 
 
 @examples
