@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PYTHON_FOLDERS := sharpi tests docs bench-scripts models
 NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp' \
   'packaging/*.cpp'
+# Two test processes more than there are cores, as many tests wait.
+PARALLEL := -n $$(($$(nproc) + 2)) --dist worksteal
 SOURCES := $(shell find kernels -type f 2>/dev/null) packaging/launcher.cpp pyproject.toml
 
 .PHONY: run serve wheels test quick speed check format docs references clean
@@ -21,14 +23,13 @@ serve: $(VENV)/.installed
 # With bytecode kept: else every worker, and every program that a test starts, compiles sharpi anew.
 test quick speed: export PYTHONDONTWRITEBYTECODE =
 
-# Two processes more than there are cores, as many tests wait. The status says whether all tests ran.
+# The status says whether all tests ran.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 2)) --dist worksteal || { echo $$? >$(VENV)/.test-status; exit 1; }
+	$(BIN)/python -m pytest $(PARALLEL) || { echo $$? >$(VENV)/.test-status; exit 1; }
 
-# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that takes a second of
-# processor time. Two processes more than there are cores, as many tests wait.
+# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that is marked slow.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 2)) --dist worksteal --ignore tests/cuda \
+	$(BIN)/python -m pytest $(PARALLEL) --ignore tests/cuda \
 	  -m 'not (speed or cuda or emulated or browser or slow)'
 
 # Tests that assert a time: one after the other, on a machine with nothing else to do.
