@@ -56,6 +56,16 @@ def decode_body(data: bytes, kind: type[T]) -> T:
         raise invalid_request(f"the body cannot be read: {str(error)[:200]}") from None
 
 
+def build_decoder(kind: type["Body"]) -> None:
+    """Builds what decodes bodies of this kind; called before threads decode any.
+
+    msgspec publishes a type's table before it has filled it. Two threads that each build the first
+    decoder of a type would crash the process.
+    """
+    _decoder(kind)
+    _neutral_values(kind)
+
+
 @cache
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(kind)

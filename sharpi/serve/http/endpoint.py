@@ -11,7 +11,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from sharpi.serve.http.access import PAGE_FOLDER
-from sharpi.serve.http.body import Body, decode_body
+from sharpi.serve.http.body import Body, build_decoder, decode_body
 from sharpi.serve.http.json_size import check_json_size
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -39,10 +39,13 @@ class Endpoint(Struct, frozen=True):
 
 
 class EndpointTable:
-    """All endpoints, with look-up by the path and method of a request."""
+    """All endpoints, with look-up by path and method; the decoders of their bodies are built."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = tuple(endpoints)
+        for each in endpoints:
+            if each.body is not None:
+                build_decoder(each.body)
         self._routes = [(each, route) for each in endpoints for route in each.routes]
 
     @property
