@@ -144,14 +144,6 @@ class SpeculationConfig(Struct, frozen=True):
 USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True, is_default=True)
 
 
-class GivenFlags(Struct, frozen=True):
-    """The flags about experts and GPUs that the user gave, for notes on flags without effect."""
-
-    command: str = ""  # the command that they were given to
-    # The name of each option's parameter, and of the flag or variable that gave it.
-    names: tuple[tuple[str, str], ...] = ()
-
-
 RemoteExperts = Literal["auto", "on", "off"]
 GpuLink = Literal["auto", "host", "nccl"]
 
@@ -214,7 +206,6 @@ class RunConfig(Struct, frozen=True):
     experts: ExpertConfig = field(default_factory=ExpertConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     cluster: ClusterConfig | None = None  # None for this machine alone
-    given: GivenFlags = field(default_factory=GivenFlags)
 
 
 class GenerationRequest(Struct, frozen=True):

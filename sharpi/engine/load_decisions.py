@@ -9,6 +9,7 @@ from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are,
 from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.gpu_rates import gpu_rates
+from sharpi.engine.placement.slot_requests import resident_notes
 from sharpi.engine.settings import EngineSettings, decide
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
@@ -49,7 +50,11 @@ class LoadDecisions(Struct, frozen=True, eq=False):
         if self.plan is None:
             return () if self.warning is None else (self.warning,)
         is_limited = self.config.moe_slots is not None
-        return (*slot_notes(self.plan, is_limited=is_limited), *self.plan.notes)
+        return (
+            *slot_notes(self.plan, is_limited=is_limited),
+            *resident_notes(self.config, self.plan),
+            *self.plan.notes,
+        )
 
 
 def decide_load(

@@ -14,8 +14,6 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.load_decisions import LoadDecisions, decide_load
 from sharpi.engine.placement.choice import OpenGpu
 from sharpi.engine.placement.copies import weight_copies
-from sharpi.engine.placement.expert_use import expert_use
-from sharpi.engine.placement.idle_flags import notes_on_given
 from sharpi.engine.placement.slot_requests import may_map, ram_request
 from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder
@@ -94,7 +92,6 @@ def _load(
             *slots_notes,
             *(cluster_loader.notes if cluster_loader else ()),
             *decided.plan_notes,
-            *_notes_on_given(decided, tier, slots),
         ),
         tier=tier,
         records=records,
@@ -173,20 +170,6 @@ def _runner(
         _head(decided, weights, parts) if decided.model.has_head else None,
         has_states=bool(decided.model.states),
         remote=cluster_loader.remote if cluster_loader else None,
-    )
-
-
-def _notes_on_given(
-    decided: LoadDecisions, tier: "ExpertTier | None", slots: "tuple[GpuSlots | None, ...]"
-) -> tuple[str, ...]:
-    """Returns sentences on flags that the user gave and that have no effect here."""
-    config, model, plan = decided.config, decided.model, decided.plan
-    on_gpu = next(filter(None, slots), None)
-    in_ram = None if tier is None else tier.policy.settings
-    return tuple(
-        notes_on_given(
-            config, lambda: expert_use(config, model, plan, decided.profile, on_gpu, in_ram)
-        )
     )
 
 

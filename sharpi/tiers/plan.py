@@ -97,6 +97,13 @@ class LayerPlan(Struct, frozen=True):
             return self.num_experts
         return min(self.num_experts, self.vram_slots + self.ram_slots)
 
+    @property
+    def is_resident(self) -> bool:
+        """True if each expert stays in the memory of the processor that computes the layer."""
+        if self.dense_weights is Tier.VRAM:
+            return self.vram_slots == self.num_experts
+        return self.experts is not Tier.DISK or self.ram_slots == self.num_experts
+
     def lacks_ram_slots(self, num_used: int) -> bool:
         """Returns True if a token may need more experts from disk than there are slots in RAM.
 

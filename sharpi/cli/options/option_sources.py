@@ -1,6 +1,5 @@
 """Tells how each option of the running command was set, and its name in messages."""
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -27,10 +26,6 @@ class OptionSources:
     def has(self, parameter: str) -> bool:
         """Returns whether a flag or an environment variable set the option."""
         return self.by_flag(parameter) or self.by_variable(parameter)
-
-    def given(self, parameters: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Returns the `parameters` that a flag or variable set, each with its name in messages."""
-        return tuple((each, self.name(each)) for each in parameters if self.has(each))
 
     def name(self, parameter: str) -> str:
         """Returns the environment variable that set the option, or else its long flag.

@@ -13,7 +13,6 @@ from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.device.traced import traced
 from sharpi.engine.placement.gpu_rates import measured_rates
-from sharpi.engine.placement.idle_flags import OF_LAYERS
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
@@ -165,6 +164,5 @@ def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:
 
 
 def _is_wanted(config: RunConfig, is_there: Callable[[], bool]) -> bool:
-    named = any(parameter in OF_LAYERS for parameter, _ in config.given.names)
     asked = bool(config.vram) or bool(config.gpu_layers) or bool(config.tensor_split)
-    return config.device == "cuda" or asked or named or is_there()
+    return config.device == "cuda" or asked or is_there()

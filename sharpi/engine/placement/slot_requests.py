@@ -1,24 +1,18 @@
 """Decides which slots to use, and by which policy, in each tier: on a GPU, and in RAM."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.experts.policy_choice import ExpertShape, choose_policy
-from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
-from sharpi.experts.profile import ExpertProfile
-from sharpi.model.config import ModelConfig
+from sharpi.experts.policy_settings import POLICIES, PolicyKind
 from sharpi.tiers.plan import TierPlan
 
 # The policies that rank experts by their uses alone.
 PLAIN_POLICIES = tuple(
     name for name, kind in POLICIES.items() if not kind.is_learned and kind is not PolicyKind.STATIC
 )
-
-if TYPE_CHECKING:
-    from sharpi.engine.backends.gpu.slots import GpuSlots
 
 
 def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
@@ -56,6 +50,18 @@ def may_map(config: RunConfig, plan: TierPlan) -> bool:
     return is_usual and not is_asked and not has_gpu_layers(plan)
 
 
+def resident_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
+    """Yields a note if something was asked of expert slots, and no expert ever moves."""
+    records: dict[str, Any] = {"stats": None, "trace": None, "profile": None, "trace_routes": False}
+    asks_nothing = replace(config.experts, **records) == ExpertConfig()
+    if asks_nothing and config.moe_slots is None:
+        return
+    if not any(layer.num_experts for layer in plan.layers):
+        yield "the model has no routed experts: --moe options have no effect"
+    elif all(layer.is_resident for layer in plan.layers):
+        yield "all experts are resident: --moe options have no effect"
+
+
 def file_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
     """Yields a note if slots in RAM may be given up for the mapped file while the model runs."""
     if any(layer.ram_slots for layer in plan.layers) and may_map(config, plan):
@@ -72,41 +78,3 @@ def _has_slots(plan: TierPlan) -> bool:
 def has_gpu_layers(plan: TierPlan) -> bool:
     """Returns True if some layers run on a GPU."""
     return plan.first_gpu_layer < len(plan.layers)
-
-
-def gpu_request(
-    config: RunConfig, model: ModelConfig, plan: TierPlan | None, profile: ExpertProfile | None
-) -> "GpuSlots | None":
-    """Returns the planned slots of the first GPU that lacks experts; None if none does.
-
-    All GPUs use their slots alike. Modules are imported only if there is a GPU. For a loaded model
-    the driver may limit the choice further: see `find_miss_capabilities`.
-    """
-    if plan is None or not has_gpu_layers(plan):
-        return None
-    from sharpi.engine.backends.gpu.slots import gpu_slots
-
-    reads_ram = plan.is_mapped and not config.cpu_moe
-    found = (
-        gpu_slots(
-            config.experts, model, plan, place, profile,
-            reads_ram=reads_ram, num_computed=config.num_cpu_moe,
-        )
-        for place in plan.gpus
-    )  # fmt: skip
-    return next((slots for slots in found if slots is not None), None)
-
-
-def ram_policy(
-    config: RunConfig, model: ModelConfig, plan: TierPlan, profile: ExpertProfile | None
-) -> PolicySettings | None:
-    """Returns the policy of the slots in RAM, from a plan alone; None if all experts are mapped."""
-    if plan.is_mapped:
-        return None
-    shape = ExpertShape(
-        model.num_experts,
-        model.num_experts_per_token,
-        plan.ram_slots[: model.num_layers],
-        uses_small_maps=plan.uses_small_maps,
-    )
-    return choose_policy(ram_request(config, plan), shape, profile)

@@ -76,20 +76,21 @@ def test_a_gpu_without_slots_claims_no_hits(sharpi: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "reason"),
+    ("flags", "model", "why"),
     [
-        (("--cpu-moe",), "--cpu-moe has no effect: no layer is on a GPU"),
-        (("--moe-miss=load", "--moe-slots=4"), "--moe-miss has no effect: no layer is on a GPU"),
-        (
-            ("--moe-miss=load", "--vram=530MiB", "--ram=14MiB"),
-            "--moe-miss has no effect: the GPU cannot read experts from RAM here, so cpu is used",
-        ),
+        (("--moe-miss=load",), demo_model(), "all experts are resident"),
+        (("--moe-slots=16",), demo_model(), "all experts are resident"),
+        (("--moe-slots=4",), REFERENCES / "llama.gguf", "the model has no routed experts"),
+        (("--moe-slots=4", "--moe-miss=load"), demo_model(), None),
+        ((), demo_model(), None),
     ],
 )
-def test_flags_without_effect_are_noted(
-    sharpi: CommandLine, flags: tuple[str, ...], reason: str
+def test_a_line_says_where_expert_options_have_no_effect(
+    sharpi: CommandLine, flags: tuple[str, ...], model: Path, why: str | None
 ) -> None:
-    assert reason in record(sharpi("plan", *flags, "--json", str(demo_model())))["notes"]
+    notes = record(sharpi("plan", *flags, "--json", str(model)))["notes"]
+    lines = [note for note in notes if "--moe options" in note]
+    assert lines == ([f"{why}: --moe options have no effect"] if why else [])
 
 
 def test_hits_by_a_profile(sharpi: CommandLine, tmp_path: Path) -> None:

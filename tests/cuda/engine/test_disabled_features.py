@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import FEATURES, ExpertConfig, GivenFlags, RunConfig
+from sharpi.config import FEATURES, ExpertConfig, RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cpu.library import INSTRUCTION_SETS, instruction_set
+from sharpi.ops.cpu.library import INSTRUCTION_SETS
 from sharpi.resources import demo_model
 
 pytestmark = pytest.mark.native
@@ -132,9 +132,8 @@ def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
 
 
 def on_cpu(*disabled: Any, **options: Any) -> Engine:
-    given = GivenFlags("run", (("disable", "--disable"),))
     config = RunConfig(
-        model=demo_model(), device="cpu", context_size=64, disabled=disabled, given=given, **options
+        model=demo_model(), device="cpu", context_size=64, disabled=disabled, **options
     )
     engine = load_engine(config)
     engine.close()
@@ -147,8 +146,6 @@ def on_cpu(*disabled: Any, **options: Any) -> Engine:
 def test_instructions_are_not_used(feature: Any, others: tuple[str, ...]) -> None:
     engine = on_cpu(feature)
     assert engine.runner.settings.instruction_set not in others
-    note = f"--disable {feature} has no effect: the CPU kernels do without it"
-    assert (note in engine.notes) == (instruction_set() not in others)
 
 
 def test_prefetch_is_not_used() -> None:
@@ -161,19 +158,6 @@ def test_prefetch_is_not_used() -> None:
     engine.close()
     assert stats is not None
     assert stats.prediction is None
-
-
-@pytest.mark.parametrize(
-    "feature", [*USES, "folding", "programmatic-launches", "recurrent-chunks", "grouped-products"]
-)
-def test_what_no_gpu_does_is_noted(feature: Any) -> None:
-    notes = on_cpu(feature).notes
-    assert f"--disable {feature} has no effect: no layer is on a GPU" in notes
-
-
-def test_prefetch_of_a_mapped_model_is_noted() -> None:
-    notes = on_cpu("prefetch", experts=ExpertConfig(prefetch=False)).notes
-    assert "--disable prefetch has no effect: all experts are in RAM" in notes
 
 
 def test_every_feature_is_tested_here() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import GivenFlags, RunConfig
+from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
@@ -53,7 +53,6 @@ def on_gpu(engine: Engine) -> bool:
         {"vram": 8 << 30},
         {"gpu_layers": 1},
         {"tensor_split": (3.0, 1.0)},
-        {"given": GivenFlags("run", (("gpu_layers", "-g"),))},  # -g -1, as many as fit
     ],
 )
 def test_without_a_gpu_the_cpu_computes_and_a_note_says_why(

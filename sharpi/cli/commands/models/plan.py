@@ -1,7 +1,6 @@
 """`sharpi plan`: the placement of a model on this or another machine, without loading it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.options.inputs.source import ModelArgument, ModelOption
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.loading.context import ContextOptions
-from sharpi.cli.options.loading.engine import given_flags
 from sharpi.cli.options.loading.machine import MachineOptions
 from sharpi.cli.options.loading.miss import MissOptions
 from sharpi.cli.options.loading.speculation import DraftModelOption, SpeculationOptions
@@ -22,15 +20,9 @@ from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import USUAL_DRAFTS, RunConfig
 from sharpi.errors import UsageError
 
-_NOTED = (
-    *("moe_slots", "cpu_moe", "n_cpu_moe", "gpu_layers", "tensor_split"),
-    *MissOptions.__struct_fields__,
-)
-
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
     from sharpi.hardware.info import HardwareInfo, Rates
-    from sharpi.model.config import ModelConfig
     from sharpi.tiers.plan import TierPlan
 
 
@@ -67,7 +59,7 @@ def plan(
     sources = OptionSources(context)
     config = misses.extend(tiers.extend(config, sources), sources)
     experts = replace(config.experts, profile=moe_profile)
-    config = replace(config, experts=experts, given=given_flags(context, _NOTED))
+    config = replace(config, experts=experts)
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
     if hosts is not None and spec_draft_model is not None:
@@ -123,7 +115,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
     from sharpi.engine.placement.placement import Placement
-    from sharpi.engine.placement.slot_requests import file_notes
+    from sharpi.engine.placement.slot_requests import file_notes, resident_notes
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
@@ -145,11 +137,10 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
     saved = kv_notes(model, settings.context_size, settings.window_pages)
     notes = (*why, *settings.kv_notes, *saved)
-    idle = _idle_notes(config, model, decided)
     notes = (*notes, *draft_notes(placement.facts, decided))
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))
     notes = (*file_notes(config, decided), *notes)
-    return replace(decided, notes=(*decided.notes, *idle, *notes))
+    return replace(decided, notes=(*decided.notes, *resident_notes(config, decided), *notes))
 
 
 def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareInfo":
@@ -165,19 +156,6 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
         )
     named = tuple(free[index] for index in config.gpus)
     return replace(hardware, free_vram=named[0], free_vrams=named)
-
-
-def _idle_notes(config: RunConfig, model: "ModelConfig", decided: "TierPlan") -> Iterator[str]:
-    """Yields a note for each given flag that would have no effect on the planned model."""
-    if not decided.fits or not config.given.names:
-        return
-    from sharpi.engine.placement.expert_use import expert_use
-    from sharpi.engine.placement.idle_flags import idle_notes
-    from sharpi.engine.placement.slot_requests import gpu_request, ram_policy
-
-    slots = gpu_request(config, model, decided, None)
-    in_ram = ram_policy(config, model, decided, None)
-    yield from idle_notes(config, expert_use(config, model, decided, None, slots, in_ram))
 
 
 def _needs_free_vram(config: RunConfig) -> bool:

@@ -53,7 +53,7 @@ def serve(
     config = engine_options.run_config(
         context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
     )
-    config = replace(prompt_cache.extend(config, context), num_parallel=serving.parallel)
+    config = replace(prompt_cache.extend(config), num_parallel=serving.parallel)
     if follows(config):
         with open_engine(config):
             return

@@ -83,7 +83,7 @@ def chat(
         context_size=limits.ctx_size,
         context_shift=limits.context_shift,
     )
-    config = prompt_cache.extend(config, context)
+    config = prompt_cache.extend(config)
 
     def open_model(path: Path) -> "AbstractContextManager[Engine]":
         return open_engine(replace(config, model=path))

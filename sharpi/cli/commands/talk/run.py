@@ -86,7 +86,7 @@ def run(
         context_size=limits.ctx_size,
         context_shift=limits.context_shift,
     )
-    config = prompt_cache.extend(config, context)
+    config = prompt_cache.extend(config)
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)

@@ -1,6 +1,5 @@
 """All options for loading and running a model, shared by the commands that do so."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -18,20 +17,7 @@ from sharpi.cli.options.loading.speculation import SpeculationOptions
 from sharpi.cli.options.loading.tier import TierOptions
 from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.terminal import print_note
-from sharpi.config import GivenFlags, RunConfig, SpeculationConfig
-
-# Options that may have no effect on a model; a test compares them with the table in idle_flags.
-_NOTED = (
-    "moe_slots",
-    "cpu_moe",
-    "n_cpu_moe",
-    "trace_moe",
-    "gpu_layers",
-    "tensor_split",
-    *DebugOptions.__struct_fields__,
-    *ExpertOptions.__struct_fields__,
-    *MissOptions.__struct_fields__,
-)
+from sharpi.config import RunConfig, SpeculationConfig
 
 _OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate no text
 
@@ -65,7 +51,7 @@ class EngineOptions(Struct, frozen=True):
         experts = self.records.extend(self.experts.config(sources), model, sources)
         config = replace(self.tiers.extend(config, sources), experts=experts)
         config = self.debug.extend(self.misses.extend(config, sources), sources)
-        config = replace(config, given=given_flags(context, _NOTED), rope=self.rope.request())
+        config = replace(config, rope=self.rope.request())
         config = self.speculation.extend(config, sources)
         if config.speculation.is_on and context.info_name in _OF_GIVEN_TOKENS:
             config = _without_drafts(config, context.info_name)
@@ -82,9 +68,3 @@ def _without_drafts(config: RunConfig, command: str) -> RunConfig:
     if command != "bench":
         print_note(f"drafts have no effect on {command}, whose tokens are given")
     return config
-
-
-def given_flags(context: click.Context, parameters: Sequence[str]) -> GivenFlags:
-    """Returns which of `parameters` have a flag or environment variable in the running command."""
-    names = OptionSources(context).given(parameters)
-    return GivenFlags(context.info_name or "", names) if names else GivenFlags()

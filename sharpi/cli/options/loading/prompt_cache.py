@@ -3,17 +3,14 @@
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.options.loading.tier import memory
 from sharpi.cli.options.option import option
-from sharpi.cli.options.option_sources import OptionSources
 from sharpi.config import RunConfig
 
 _RUN = RunConfig(model=Path())
-_NAMES = ("prompt_cache", "prompt_cache_size")
 
 
 class PromptCacheOptions(Struct, frozen=True):
@@ -40,13 +37,9 @@ class PromptCacheOptions(Struct, frozen=True):
         ),
     ] = None
 
-    def extend(self, config: RunConfig, context: click.Context) -> RunConfig:
+    def extend(self, config: RunConfig) -> RunConfig:
         """Returns `config` with these options."""
-        given = config.given
-        given = replace(given, names=(*given.names, *OptionSources(context).given(_NAMES)))
         max_bytes = config.prompt_cache_bytes
         if self.prompt_cache_size is not None:
             max_bytes = self.prompt_cache_size
-        return replace(
-            config, prompt_cache=self.prompt_cache, prompt_cache_bytes=max_bytes, given=given
-        )
+        return replace(config, prompt_cache=self.prompt_cache, prompt_cache_bytes=max_bytes)
