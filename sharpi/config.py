@@ -145,7 +145,6 @@ USUAL_DRAFTS = SpeculationConfig(kinds=("ngram", "suffix", "mtp"), is_auto=True,
 
 
 RemoteExperts = Literal["auto", "on", "off"]
-GpuLink = Literal["auto", "host", "nccl"]
 
 
 class ClusterConfig(Struct, frozen=True):
@@ -159,7 +158,6 @@ class ClusterConfig(Struct, frozen=True):
     allows_public: bool = False  # the interface may have a public address
     # Whether machines that hold an expert in RAM compute it for machines that do not.
     remote_experts: RemoteExperts = "auto"
-    gpu_link: GpuLink = "auto"  # the transport of hidden states between GPUs
     only_lends: bool = False  # this machine runs no layers, and lends its RAM for experts
 
 

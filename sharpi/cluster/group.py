@@ -46,8 +46,7 @@ class Group(Closing):
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
         self.channel = Channel(torch)
         self._on_lost: Callable[[int], None] = lambda rank: None
-        self._on_fault: Callable[[], None] = lambda: None
-        self._watch = Watch(store, rank, self.hosts, self._broken)
+        self._watch = Watch(store, rank, self.hosts, self.channel.fail)
         self._watch.start()
 
     def start(self, ring: Sequence[int]) -> None:
@@ -67,18 +66,6 @@ class Group(Closing):
         The argument is the lost rank.
         """
         self._on_lost = on_lost
-
-    def when_broken(self, on_fault: Callable[[], None]) -> None:
-        """Registers a function to call, on any thread, once the group has failed."""
-        self._on_fault = on_fault
-
-    def _broken(self, fault: str) -> None:
-        self.channel.fail(fault)
-        self._on_fault()
-
-    def store_for(self, name: str) -> Any:
-        """Returns a view of torch's key-value store that prefixes every key with `name`."""
-        return self.torch.distributed.PrefixStore(name, self._store)
 
     def _lose(self, rank: int) -> None:
         self._on_lost(rank)

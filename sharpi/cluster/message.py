@@ -25,8 +25,6 @@ class Kind(IntEnum):
     FAILED = 5  # a step failed; the body says why, in UTF-8
     CLOSE = 6  # the first rank has ended
     DROP_WINDOWS = 7  # drops a page's windows
-    STEP_BESIDE = 8  # a step whose values come from GPU to GPU, beside this message
-    OUTPUTS_BESIDE = 9  # outputs that come from GPU to GPU; the body says how many
 
 
 class Message(NamedTuple):

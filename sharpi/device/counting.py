@@ -1,8 +1,7 @@
 """CountingDevice: a device without memory that counts allocated bytes, for plans."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,12 +82,6 @@ class CountingDevice:
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
         """Does nothing."""
-
-    def torch_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def tensor(self, span: Span) -> Any:
-        """Returns None: there is no memory to read."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Does nothing."""

@@ -5,7 +5,6 @@ CuPy and torch are imported when a GPU is opened, and nowhere else.
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -217,13 +216,6 @@ class CudaDevice:
         self._select()
         with self._errors:
             self._library.attend(q, keys, values, page_table, out, shape)
-
-    def torch_stream(self) -> AbstractContextManager[Any]:
-        self._select()
-        return self._library.stream()
-
-    def tensor(self, span: Span) -> Any:
-        return self._library.bytes_of(span)
 
     @cached_property
     def _library(self) -> TorchLibrary:

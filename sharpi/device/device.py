@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -137,12 +136,6 @@ class Device(Protocol):
         (pages, KV heads, page positions, dim) f16. The queries belong to the last `shape.tokens`
         of the sequence's `shape.positions` positions.
         """
-
-    def torch_stream(self) -> AbstractContextManager[Any]:
-        """Returns a context in which torch's calls run in order with the device's other work."""
-
-    def tensor(self, span: Span) -> Any:
-        """Returns a uint8 tensor of torch that shares the memory of a span."""
 
     def write_word(self, word: Span, value: int) -> None:
         """Sets a uint32 in page-locked memory once all earlier work is done."""

@@ -37,10 +37,6 @@ class TorchLibrary:
         """Returns a context manager that makes torch use the stream."""
         return cast(AbstractContextManager[Any], self._torch.cuda.stream(self._external_stream))
 
-    def bytes_of(self, span: Span) -> Any:
-        """Returns a uint8 tensor that shares a span's memory; to be called within `stream`."""
-        return self._tensor(span, "|u1", (span.num_bytes,))
-
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """Computes out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16."""
         tokens, rows, columns = shape

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lazy_packages import needs
-from machines import FOREVER, PROMPT, Machines, Process, ended
+from machines import Machines, Process, ended
 from numpy.typing import NDArray
 
 from sharpi.cluster.rendezvous import own_gpu
@@ -29,13 +29,8 @@ def ranks() -> Iterator["Ranks"]:
 class Ranks(Machines):
     """Machines whose processes find an emulated GPU."""
 
-    said = ""  # by the first rank of `two`
-    nccl: str | None = None  # what emulates NCCL, see `emulated_rank`
-
     def emulated(self, *arguments: str) -> Process:
-        variables = {"EMULATED_VRAM": str(8 << 30)}
-        variables |= {"EMULATED_NCCL": self.nccl} if self.nccl else {}
-        return self.start(*arguments, module=MODULE, variables=variables)
+        return self.start(*arguments, module=MODULE, variables={"EMULATED_VRAM": str(8 << 30)})
 
     def two(self, command: list[str], first: tuple[str, ...], second: tuple[str, ...]) -> str:
         """Runs a command on two ranks, with options of their own; returns its output."""
@@ -47,7 +42,6 @@ class Ranks(Machines):
             runs = rf"rank {rank} on \S+ runs layers .*"
             (line,) = re.findall(runs, err)
             assert ("of VRAM for them" in line) == (options[1] == "cuda")
-        self.said = err
         return out
 
     def one(self, command: list[str], options: tuple[str, ...] = GPU) -> str:
@@ -122,50 +116,6 @@ def test_slots_and_layers_on_both_processors(ranks: Ranks) -> None:
     command = ["run", model, "Once upon a time", "-n", "6", "--temp", "0", "--no-log", "-c", "256"]
     options = (*GPU, "--gpu-layers", "2", "--moe-slots", "3")
     assert ranks.two(command, options, options) == ranks.one(command, NO_GPU)
-
-
-@pytest.mark.parametrize(
-    ("nccl", "note"),
-    [
-        ("works", "hidden values go from GPU to GPU over NCCL, from rank 0 to 1, 1 to 0"),
-        ("lies", "go over the hosts: NCCL does not work on rank 1 on .*: .*other values"),
-        ("hangs", "go over the hosts: NCCL does not work on rank 1 on .*: no answer within"),
-    ],
-)
-def test_values_go_from_gpu_to_gpu_where_a_first_try_works(
-    nccl: str, note: str, ranks: Ranks, alone: Alone, tmp_path: Path
-) -> None:
-    """Gloo stands in for NCCL here, behind the same calls."""
-    ranks.nccl = nccl
-    command, written = logits(tmp_path, "qwen3next")
-    ranks.two(command, GPU, GPU)
-    assert re.search(note, ranks.said)
-    assert np.array_equal(np.load(written), alone("qwen3next"))
-
-
-def test_who_insists_on_nccl_hears_why_it_does_not_work(ranks: Ranks) -> None:
-    model = str(REFERENCES / "gpt-oss.gguf")
-    joined = ranks.emulated("join", ranks.first, model, "--once", *GPU)
-    hosts = ("--hosts", f"{ranks.first},x", "--gpu-link", "nccl")
-    code, _, err = ended(ranks.emulated("run", model, "a", "-n", "1", *hosts, *GPU))
-    assert code == 1
-    assert re.search(r"^error: --gpu-link nccl: torch has no NCCL on rank 0$", err, re.MULTILINE)
-    ended(joined)
-
-
-def test_a_lost_rank_is_one_line_where_gpus_send(ranks: Ranks) -> None:
-    ranks.nccl = "works"
-    model = str(Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf")
-    joined = ranks.emulated("join", ranks.first, model, "--once", *GPU)
-    hosts = ("--hosts", f"{ranks.first},x", *GPU, "--no-log")
-    running = ranks.emulated("run", model, *PROMPT, *FOREVER, "-c", "256", *hosts)
-    assert running.stdout is not None
-    assert running.stdout.read(1)
-    joined.kill()
-    code, _, err = ended(running)  # which does not wait for torch's half an hour
-    assert code == 1
-    assert re.search(r"^error: rank 1 on \S+ .*cannot be reached", err, re.MULTILINE)
-    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(

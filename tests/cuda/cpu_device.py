@@ -2,10 +2,7 @@
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from importlib import import_module
-from typing import Any
 
 import cpu_library
 import numpy as np
@@ -114,12 +111,6 @@ class CpuDevice:
     def copy(self, target: Span, source: Span) -> None:
         assert target.num_bytes == source.num_bytes
         host_bytes(target)[:] = host_bytes(source)
-
-    def torch_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def tensor(self, span: Span) -> Any:
-        return import_module("torch").from_numpy(host_bytes(span))
 
     def write_word(self, word: Span, value: int) -> None:
         assert self.has_stream_words

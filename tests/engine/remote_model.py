@@ -64,9 +64,6 @@ class LateLayers:
         self._wanted.remove(number)
         return self._done.pop(number)
 
-    def raise_if_failed(self) -> None:
-        pass  # no machine is lost
-
     def discard(self, number: int) -> None:
         self._wanted.discard(number)
         self._done.pop(number, None)

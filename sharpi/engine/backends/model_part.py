@@ -185,11 +185,8 @@ class RemoteLayers(ModelPart, Protocol):
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""
 
-    def receive(self, number: int) -> "StepValues":
+    def receive(self, number: int) -> Values:
         """Waits for the values of a step's outputs, (outputs, hidden)."""
-
-    def raise_if_failed(self) -> None:
-        """Raises ClusterError once a machine is lost, as values received from it may be wrong."""
 
     def discard(self, number: int) -> None:
         """Drops a step's outputs: `receive` will not be called for them."""

@@ -105,14 +105,6 @@ def make_output(
     )  # fmt: skip
 
 
-def keep_results_on_gpu(part: ModelPart) -> None:
-    """Makes a part leave its results in its GPU's memory, from which they are sent to a rank."""
-    from sharpi.engine.backends.gpu.part import GpuPart
-
-    assert isinstance(part, GpuPart)  # it has a connection to another GPU
-    part.keep_results()
-
-
 def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:
     """Returns, for each layer on this machine, the KV cache that has its keys and values."""
     caches = (part.cache for part in parts if isinstance(part, RecordedPart))

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from sharpi.cluster.group import Group
-from sharpi.cluster.nccl import has_nccl
 from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import keep_results_on_gpu, make_output
+from sharpi.engine.backends.parts import make_output
 from sharpi.engine.cluster.follower import Follower
-from sharpi.engine.cluster.gpu_connections import GpuConnections, GpuEnds
 from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
@@ -41,7 +39,6 @@ from sharpi.tiers.layer_division import Division
 from sharpi.units import format_bytes
 
 _LOOK_SECONDS = 0.2
-_FLOAT_BYTES = 4
 
 
 class ClusterLoader(Closing):
@@ -52,7 +49,6 @@ class ClusterLoader(Closing):
         self.layers: range | None = range(0)  # None if this process runs all layers
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
-        self._connections: GpuConnections | None = None
         self._records: ExpertRecords | None = None
         self._counts_experts = False
         self.notes: tuple[str, ...] = ()
@@ -145,7 +141,6 @@ class ClusterLoader(Closing):
     def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
         group, model, settings = self._group, loaded.config, loaded.settings
-        self._open_connections(own, model.hidden_size * settings.batch_size * _FLOAT_BYTES)
         group.start(self._ring)
         self._lend(loaded)
         self._records = loaded.records
@@ -157,29 +152,9 @@ class ClusterLoader(Closing):
             return list(own)
         ranks = len(self._ring)
         self.remote = RemotePart(
-            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave,
-            self._connections,
-        )  # fmt: skip
+            group.channel, model.hidden_size, settings.batch_size, ranks, self._leave
+        )
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
-
-    def _open_connections(self, own: Sequence[ModelPart], num_bytes: int) -> None:
-        """Opens connections to the GPUs of other ranks, for transfers of at most `num_bytes`.
-
-        Does nothing if only one rank runs layers.
-        """
-        if len(self._ring) < 2:
-            return
-        group = self._group
-        out = own[-1].device
-        into = out if self.is_first else own[0].device  # the first rank takes outputs
-        is_able = has_nccl(group.torch)
-        ends = GpuEnds(into is not None, out is not None, is_able, self._config.gpu_link)
-        connections = self._connections = GpuConnections(group, self._ring, ends)
-        group.when_broken(connections.abort)
-        connections.open(into, out, num_bytes)
-        self.notes = (*self.notes, *connections.notes)
-        if connections.out is not None:
-            keep_results_on_gpu(own[-1])
 
     def _lend(self, loaded: LoadedModel) -> None:
         """Agrees with the other ranks which experts are lent, and starts the threads for that."""
@@ -213,7 +188,7 @@ class ClusterLoader(Closing):
             assert self._records is not None
             Follower(
                 runner, self._records, group.channel, hidden_size, self._report,
-                is_last=is_last, name=name, connections=self._connections,
+                is_last=is_last, name=name,
             ).run()  # fmt: skip
         except ClusterError:
             raise
@@ -237,21 +212,14 @@ class ClusterLoader(Closing):
         with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
             self._group.publish("report", report)
 
-    def _close_connections(self) -> None:
-        connections, self._connections = self._connections, None
-        if connections is not None:
-            connections.close()
-
     def _leave(self) -> None:
         """Tells the other ranks that the run ends, and keeps the reports that they send."""
         self._group.close()
-        self._close_connections()
         self._report(RankReport(self._group.channel.count))
         self.reports = self._group.published_values("report", RankReport)
 
     def close(self) -> None:
         self._group.close()
-        self._close_connections()
         for lender in self._round.lenders if self._round else ():
             lender.close()
 

@@ -5,11 +5,9 @@ from collections.abc import Callable
 
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
-from sharpi.engine.cluster.gpu_connections import GpuConnections
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
-    pair_body,
     read_pair,
     read_step,
     step_body,
@@ -38,10 +36,7 @@ class Follower:
         *,
         is_last: bool,
         name: str,
-        connections: GpuConnections | None = None,
     ) -> None:
-        self._into = None if connections is None else connections.into
-        self._out = None if connections is None else connections.out
         self._runner, self._records = runner, records
         self._channel, self._width = channel, hidden_size
         self._on_end, self._is_last, self._name = on_end, is_last, name
@@ -60,7 +55,7 @@ class Follower:
         self._channel.send(message)  # goes all the way round, so that every rank stops receiving
 
     def _take(self, message: Message) -> None:
-        if message.kind in (Kind.STEP, Kind.STEP_BESIDE):
+        if message.kind is Kind.STEP:
             self._step(message)
             return
         if message.kind in (Kind.COPY_PAGE, Kind.COPY_STATE):
@@ -75,7 +70,7 @@ class Follower:
             self._channel.send(message)
 
     def _step(self, message: Message) -> None:
-        sent = self._received(message)
+        sent = read_step(message.body, self._width)
         start = time.perf_counter()
         try:
             values = self._runner.run_layers(sent.step, sent.max_outputs)
@@ -87,30 +82,11 @@ class Follower:
         self._num_steps += 1
         self._pass_on(message.number, sent, values)
 
-    def _received(self, message: Message) -> SentStep:
-        """Reads a step; its hidden states are in the message or come from a GPU.
-
-        The GPU is that of the previous rank.
-        """
-        if message.kind is Kind.STEP:
-            return read_step(message.body, self._width)
-        assert self._into is not None  # the other end tried the connection
-        sent = read_step(message.body, self._width, has_values=False)
-        values = self._into.receive(sent.step.num_tokens, self._width)
-        return sent._replace(step=sent.step._replace(incoming=values))
-
     def _pass_on(self, number: int, sent: SentStep, values: StepValues) -> None:
         outputs = sum(len(segment.outputs) for segment in sent.step.segments)
         if self._is_last and not outputs:
             return
-        if self._out is not None:
-            kind = Kind.OUTPUTS_BESIDE if self._is_last else Kind.STEP_BESIDE
-            body = pair_body(outputs, 0)
-            if not self._is_last:
-                body = step_body(sent.step, None, sent.max_outputs)
-            self._channel.send(Message(kind, number, body))
-            self._out.send(values)
-        elif self._is_last:
+        if self._is_last:
             self._channel.send(Message(Kind.OUTPUTS, number, values_body(on_host(values))))
         else:
             body = step_body(sent.step, on_host(values), sent.max_outputs)

@@ -13,11 +13,10 @@ import numpy as np
 from sharpi.cluster.channel import Channel
 from sharpi.cluster.message import Kind, Message
 from sharpi.engine.backends.model_part import StepOfPart, Values
-from sharpi.engine.cluster.gpu_connections import GpuConnections
-from sharpi.engine.cluster.step_message import pair_body, read_pair, read_values, step_body
+from sharpi.engine.cluster.step_message import pair_body, read_values, step_body
 from sharpi.errors import ClusterError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
+from sharpi.ops.cuda.replay.gpu_values import on_host
 
 
 class RemotePart:
@@ -33,15 +32,12 @@ class RemotePart:
         max_tokens: int,
         num_ranks: int,
         on_close: Callable[[], None],
-        connections: GpuConnections | None = None,
     ) -> None:
-        self._out = None if connections is None else connections.out
-        self._into = None if connections is None else connections.into
         self._channel, self._width, self._max_tokens = channel, hidden_size, max_tokens
         self.num_ranks, self._on_close = num_ranks, on_close
         self._number, self._has_left = 0, False
         self._wanted: set[int] = set()  # steps whose outputs the caller waits for
-        self._arrived: dict[int, StepValues] = {}
+        self._arrived: dict[int, Values] = {}
 
     @property
     def max_tokens(self) -> int:
@@ -61,32 +57,24 @@ class RemotePart:
         """Sends a step to the next rank and waits for its outputs; raises ClusterError."""
         number = self.send(step, max_outputs)
         none = np.zeros((0, self._width), np.float32)
-        return none if number is None else on_host(self.receive(number))
+        return none if number is None else self.receive(number)
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next rank; raises ClusterError if a rank is lost.
 
         Returns the step's number for `receive`, or None if the step has no outputs.
         """
-        if self._out is None:
-            self._send(Kind.STEP, step_body(step, on_host(step.incoming), max_outputs))
-        else:
-            assert step.incoming is not None  # the values of this machine's layers
-            self._send(Kind.STEP_BESIDE, step_body(step, None, max_outputs))
-            self._out.send(step.incoming)
+        self._send(Kind.STEP, step_body(step, on_host(step.incoming), max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
             return None
         self._wanted.add(self._number)
         return self._number
 
-    def receive(self, number: int) -> StepValues:
-        """Waits for a step's outputs; raises ClusterError if a rank fails or is lost.
-
-        Outputs that come from GPU to GPU stay valid until the next call.
-        """
+    def receive(self, number: int) -> Values:
+        """Waits for a step's outputs; raises ClusterError if a rank fails or is lost."""
         try:
             while number not in self._arrived:
-                self._take(self._channel.receive(), number)
+                self._take(self._channel.receive())
             return self._arrived.pop(number)
         finally:
             self.discard(number)
@@ -96,26 +84,15 @@ class RemotePart:
         self._wanted.discard(number)
         self._arrived.pop(number, None)
 
-    def raise_if_failed(self) -> None:
-        """Raises ClusterError once a rank is lost: values from its GPU are then invalid."""
-        self._channel.raise_if_failed()
-
-    def _take(self, message: Message, awaited: int) -> None:
+    def _take(self, message: Message) -> None:
         """Handles a message, and stores a step's outputs unless `discard` was called for it.
 
-        Outputs of steps other than `awaited` are copied to the host. Raises ClusterError if the
-        message says that a rank has failed.
+        Raises ClusterError if the message says that a rank has failed.
         """
         if message.kind is Kind.FAILED:
             raise ClusterError(bytes(message.body).decode(errors="replace"))
         if message.kind is Kind.OUTPUTS and message.number in self._wanted:
             self._arrived[message.number] = read_values(message.body, self._width)
-        if message.kind is Kind.OUTPUTS_BESIDE:
-            assert self._into is not None  # the other end tried the connection
-            values = self._into.receive(read_pair(message.body)[0], self._width)
-            if message.number in self._wanted:
-                is_next = message.number == awaited
-                self._arrived[message.number] = values if is_next else values.on_host()
 
     def _send(self, kind: Kind, body: bytes = b"") -> None:
         self._number += 1

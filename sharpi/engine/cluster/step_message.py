@@ -29,11 +29,8 @@ class SentStep(NamedTuple):
     max_outputs: int
 
 
-def step_body(step: StepOfPart, values: Values | None, max_outputs: int) -> bytes:
-    """Returns the message body of a step, with the hidden states `values` (tokens, hidden).
-
-    Without `values`, they are sent from GPU to GPU.
-    """
+def step_body(step: StepOfPart, values: Values, max_outputs: int) -> bytes:
+    """Returns the message body of a step, with the hidden states `values` (tokens, hidden)."""
     pages = [_used_pages(segment) for segment in step.segments]
     counts = [
         len(step.segments),
@@ -54,8 +51,7 @@ def step_body(step: StepOfPart, values: Values | None, max_outputs: int) -> byte
         *pages,
         *(np.array(segment.states_after, _INT) for segment in step.segments),
     ]
-    after = b"" if values is None else values.tobytes()
-    return np.concatenate(numbers).astype(_INT, copy=False).tobytes() + after
+    return np.concatenate(numbers).astype(_INT, copy=False).tobytes() + values.tobytes()
 
 
 def _row(segment: Segment, num_pages: int) -> list[int]:
@@ -78,11 +74,8 @@ def _used_pages(segment: Segment) -> IntArray:
     return segment.pages[: -(-end // PAGE_POSITIONS)]
 
 
-def read_step(body: bytes | memoryview, width: int, *, has_values: bool = True) -> SentStep:
-    """Parses the message body of a step; raises ClusterError if its lengths disagree.
-
-    With `has_values` it includes the hidden states (tokens, `width`).
-    """
+def read_step(body: bytes | memoryview, width: int) -> SentStep:
+    """Parses a step with hidden states (tokens, `width`); raises ClusterError for bad lengths."""
     if len(body) % 4 or len(body) < 4 * _COUNTS:
         raise _malformed()
     numbers: npt.NDArray[np.int32] = np.frombuffer(body, _INT)
@@ -90,13 +83,12 @@ def read_step(body: bytes | memoryview, width: int, *, has_values: bool = True) 
     lengths = [num_tokens, *counts]
     begin = _COUNTS + num_segments * _OF_SEGMENT
     end = begin + sum(lengths)
-    if min(num_segments, *lengths) < 0 or end + has_values * num_tokens * width != len(numbers):
+    if min(num_segments, *lengths) < 0 or end + num_tokens * width != len(numbers):
         raise _malformed()
     rows = numbers[_COUNTS:begin].reshape(num_segments, _OF_SEGMENT).tolist()
     if [sum(row[i] for row in rows) for i in _LENGTHS] != lengths:
         raise _malformed()
-    values = numbers[end:].view(_FLOAT)
-    incoming = values.reshape(num_tokens, width) if has_values else None
+    incoming = numbers[end:].view(_FLOAT).reshape(num_tokens, width)
     segments = _segments(rows, numbers[begin:end], lengths)
     return SentStep(StepOfPart(segments, num_tokens, incoming), max_outputs)
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
-from sharpi.config import ClusterConfig, GpuLink, RemoteExperts, RunConfig
+from sharpi.config import ClusterConfig, RemoteExperts, RunConfig
 from sharpi.errors import UsageError
 
 LinkOption = Annotated[
@@ -51,14 +51,6 @@ class ClusterOptions(Struct, frozen=True):
             " that is measured to be faster than reading the experts from disk.",
         ),
     ] = "auto"
-    gpu_link: Annotated[
-        GpuLink,
-        option(
-            "--gpu-link",
-            "How hidden states are sent between GPUs of several machines: over the hosts, over"
-            " NCCL, or auto: over NCCL where a first transfer works.",
-        ),
-    ] = "auto"
 
     def extend(self, config: RunConfig, *, joins: bool) -> RunConfig:
         """Returns `config` with the group of --hosts, or of torchrun if it started the process.
@@ -97,7 +89,6 @@ class ClusterOptions(Struct, frozen=True):
             link=self.link,
             allows_public=self.insecure_link,
             remote_experts=self.remote_experts,
-            gpu_link=self.gpu_link,
         )
 
 

@@ -138,10 +138,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         )  # fmt: skip
         return program.results if self._keeps_results else values
 
-    def keep_results(self) -> None:
-        """Leaves results in this GPU's memory from now on, for another GPU to read."""
-        self._keeps_results = True
-
     @property
     def _most_shared(self) -> int:
         """The largest number of tokens with which a segment may share a pass with other segments.
