@@ -1,8 +1,8 @@
 """Expected hit rates: the share of a token's experts that are resident, by the number of slots.
 
-They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, with bench-scripts'
-`hit_rate_curve.py`, or follow from a model's profile. Routes of other models may repeat less or
-more, so there are also a lowest and a highest rate.
+They were measured with the default policy on 8,000 tokens of GPT-OSS-20B, or follow from a model's
+profile. Routes of other models may repeat less or more, so there are also a lowest and a highest
+rate.
 """
 
 from bisect import bisect_left

@@ -15,8 +15,7 @@ constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
 constexpr int kRanks = 4;  // the best experts of a route; more would cost more than they gain
 constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
 // Prefetches are judged by what became of so many. They pay if they save one miss for every four: a
-// byte that is waited for was measured to cost 4.6 times one that is read beside computing
-// (bench-scripts/experts/read_costs.py).
+// byte that is waited for was measured to cost 4.6 times one that is read beside computing.
 constexpr int64_t kPrefetchesPerChange = 128, kLoadsForMiss = 4;
 constexpr float kShrinks = 0.25f, kGrows = 2.f, kLeastAllowance = 1.f / 16;
 constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
