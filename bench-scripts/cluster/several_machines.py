@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from memory.disk_group import DiskGroup
-from memory.memory_group import MemoryGroup
+from memory.memory_group import DiskGroup, MemoryGroup
 
 from sharpi.system.closing import Closing
 from sharpi.units import parse_size

@@ -19,8 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Contestant, Settings, Task, close_all
-from contest.sharpi_options import sharpi_options
+from contest.contestant import Contestant, Settings, Task, close_all, sharpi_options
 
 from sharpi.hardware.info import probe_hardware
 
@@ -173,18 +172,6 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]], about: dict[s
     }
     path = options.output / f"vs-llama-cpp-{options.model.stem}.json"
     path.write_text(json.dumps(record, indent=2) + "\n")
-    print(f"wrote {path}")
-    draw(record, path.with_suffix(".png"))
-
-
-def draw(record: dict[str, Any], path: Path) -> None:
-    """Draws the chart, or prints a note if matplotlib is missing."""
-    try:
-        from contest.bar_chart import draw_ratios
-    except ModuleNotFoundError:
-        print("no chart: it needs matplotlib", file=sys.stderr)
-        return
-    draw_ratios(record, path)
     print(f"wrote {path}")
 
 

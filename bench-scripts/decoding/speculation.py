@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 
 import numpy as np
 from decoding.step_counts import Step, StepCounts, bounds, report
-from memory.disk_group import DiskGroup
-from memory.memory_group import MemoryGroup
+from memory.memory_group import DiskGroup, MemoryGroup
 
 from sharpi.config import DraftKind, GenerationRequest, RunConfig, SamplingParams
 from sharpi.config import SpeculationConfig as Speculation

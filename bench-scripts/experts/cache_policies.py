@@ -1,4 +1,4 @@
-"""Simulates all slot policies on a recorded trace, and writes a table, a JSON file and a chart.
+"""Simulates all slot policies on a recorded trace, and writes a table and a JSON file.
 
 Hit rates and loads are those of the entire trace, starting with empty slots, by residency. slru is
 shown with and without admission, the learned policies with fixed slots and with slots that move
@@ -8,7 +8,6 @@ thread of this machine.
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ def main() -> None:
     print_table(trace, rows, slots)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "cache_policies.json").write_text(json.dumps(rows, indent=2) + "\n")
-    draw(rows, trace.num_experts, options.output / "cache_policies.png")
 
 
 def measure(trace: Trace, slots: list[int], plain: Simulation) -> list[Row]:
@@ -58,23 +56,12 @@ def variants(plain: Simulation) -> list[tuple[str, str, Simulation]]:
     The variants are all policies with the settings `plain`, slru with admission, and the learned
     policies with moving slots.
     """
-    more = [("slru + admission", "slru", replace(plain, admission=True))]
-    for name in (
-        "learned-keep",
-        "learned-retain",
-        "learned-token-end",
-        "learned",
-        "learned-prefetch",
-    ):
-        more.append((f"{name}, moving slots", name, replace(plain, moving_slots=True)))
-    return sorted([*((name, name, plain) for name in SIMULATED), *more], key=_place)
-
-
-def _place(variant: tuple[str, str, Simulation]) -> tuple[int, int]:
-    name, policy, _ = variant
-    order = ("static", "lfu", "lru", "lfru", "lfru-total", "slru", "learned-keep", "learned-retain")
-    ahead = ("learned-token-end", "learned", "learned-prefetch", "optimum")
-    return (*order, *ahead).index(policy), len(name)
+    moving = replace(plain, moving_slots=True)
+    return [
+        *((name, name, plain) for name in SIMULATED),
+        ("slru + admission", "slru", replace(plain, admission=True)),
+        *((f"{name}, moving slots", name, moving) for name in SIMULATED if "learned" in name),
+    ]
 
 
 def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
@@ -90,17 +77,6 @@ def print_table(trace: Trace, rows: list[Row], slots: list[int]) -> None:
         cells = "".join(f"{_cell(row):>16}" for row in group)
         cost = sum(row["microseconds_per_token"] for row in group) / len(group)
         print(f"{group[0]['variant']:32}{cells}{cost:>10.1f}")
-
-
-def draw(rows: list[Row], num_experts: int, path: Path) -> None:
-    """Draws the chart, or prints a note if matplotlib is missing."""
-    try:
-        from experts.residency_chart import draw_policies
-    except ModuleNotFoundError:
-        print("no chart: it needs matplotlib", file=sys.stderr)
-        return
-    draw_policies(rows, num_experts, path)
-    print(f"wrote {path}")
 
 
 def _cell(row: Row) -> str:

@@ -24,14 +24,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Settings, Task
-from contest.token_ids import token_ids
-from experts.emulated_file import EmulatedChoice, EmulatedPages
-from experts.emulated_tokens import Costs, EmulatedTokens
-from experts.gate import DEFAULT, judge, table
-from experts.route_kinds import KINDS, make_routes
+from contest.contestant import Settings, Task, token_ids
+from experts.emulation import (
+    KINDS,
+    Costs,
+    EmulatedChoice,
+    EmulatedPages,
+    EmulatedTokens,
+    make_routes,
+)
 from memory.cold_run import Entry, Test, run_cold
 from memory.memory_group import MemoryGroup
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.errors import SharpiError
@@ -215,6 +219,46 @@ def chosen_entries(model: Path, options: argparse.Namespace) -> Iterator[Entry]:
     for name, chosen in ((each, ways[each]) for each in ways if each in asked):
         settings = Settings(str(model), options.threads, context, 512, options=chosen)
         yield Entry(name, sys.executable, "sharpi_worker.py", settings)
+
+
+DEFAULT = "default"
+TOLERANCE = 1.02
+
+
+class Comparison(Struct, frozen=True):
+    """The default's time compared with that of the fastest alternative."""
+
+    where: str  # tier, routes and residency
+    best: str  # the name of the fastest alternative
+    ratio: float  # the default's seconds per token, divided by those of `best`
+
+    @property
+    def passes(self) -> bool:
+        return self.ratio <= TOLERANCE
+
+
+def judge(where: str, seconds: Mapping[str, float]) -> Comparison:
+    """Compares the default with the fastest alternative.
+
+    `seconds`: seconds per token by name, with the name DEFAULT for the default.
+    """
+    others = {name: value for name, value in seconds.items() if name != DEFAULT}
+    best = min(others, key=lambda name: others[name])
+    return Comparison(where, best, seconds[DEFAULT] / others[best])
+
+
+def table(measured: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns a line per case: milliseconds per token of each alternative, and the result.
+
+    `measured`: seconds per token by case and name.
+    """
+    lines = []
+    for where, seconds in measured.items():
+        result = judge(where, seconds)
+        cells = "  ".join(f"{name} {1e3 * value:.2f}" for name, value in seconds.items())
+        state = "ok" if result.passes else "SLOWER"
+        lines.append(f"{where:34} {cells}  ms; {result.ratio:.3f} of {result.best}: {state}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

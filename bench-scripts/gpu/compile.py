@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 from gpu.check_step import Findings
-from gpu.device import add_tests
+from gpu.engines import add_tests
 
 _MOST_PROCESSES = 12  # each has a CUDA context, half a GB of the GPU's memory
 Unit = tuple[str, str | None, int | None]

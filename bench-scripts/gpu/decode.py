@@ -14,8 +14,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 from gpu.check_step import Findings
-from gpu.device import device_opener
-from gpu.engines import Engines
+from gpu.engines import Engines, device_opener
 
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.parts import gpu_tier_of

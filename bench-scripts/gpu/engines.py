@@ -1,6 +1,8 @@
 """Loads a file on the GPU and on the CPU, and computes the distance between their logits."""
 
+import sys
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as AbstractSequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
-from sharpi.device.device import Device
+from sharpi.device.device import Device, Work
+from sharpi.device.gpu import open_gpu
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
+from sharpi.ops.cuda import gpu_limits as gpu_limits
 
 Ids = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -70,3 +74,56 @@ def step_by_step(engine: Engine, ids: Ids) -> Logits:
         return np.stack([sequence.extend([int(i)]).copy() for i in ids])
     finally:
         sequence.truncate(0)
+
+
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+
+
+def device_opener(is_dry: bool) -> Callable[[int], Device]:
+    """Returns a function that opens the GPU, or the emulation on the CPU if `is_dry`.
+
+    The emulation also reduces the bytes and tries with which rates are measured.
+    """
+    return _open_cpu if is_dry else open_gpu
+
+
+def _open_cpu(index: int = 0) -> Device:
+    add_tests("cuda")
+    from cpu_device import CpuDevice
+
+    gpu_limits.BYTES_A_TRY, gpu_limits.BUS_BYTES_A_TRY = 1 << 18, 1 << 16
+    gpu_limits.READS_OF_A_TRY = gpu_limits.TRIES = 1
+    device: Device = CpuDevice(check=False)
+    return device
+
+
+def add_tests(folder: str) -> None:
+    """Adds a folder of the tests, and the tests' root folder, to the import path."""
+    for path in (str(TESTS / folder), str(TESTS)):
+        if path not in sys.path:
+            sys.path.append(path)
+
+
+class WatchedDevice:
+    """Wraps a device and counts its graphs; all other attributes are those of the device.
+
+    `captured`, `replayed`: the numbers of graph captures and replays.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.captured, self.replayed = 0, 0
+
+    def record(self, work: AbstractSequence[Work]) -> Work:
+        """Captures work to a graph; returns its replay. Counts the capture and each replay."""
+        graph = self._device.record(work)
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            graph()
+
+        return replay
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 
 from gpu.cases import Case, Sizes, attention_cases, dense_cases, expert_cases, small_cases
 from gpu.check_step import Findings
-from gpu.device import device_opener
+from gpu.engines import device_opener
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType

@@ -18,9 +18,18 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 from gpu.check_step import Findings
-from gpu.device import TESTS, add_tests, device_opener
-from gpu.engines import Engines, Ids, Logits, error, step_by_step, typical_error
-from gpu.watched_device import WatchedDevice
+from gpu.engines import (
+    TESTS,
+    Engines,
+    Ids,
+    Logits,
+    WatchedDevice,
+    add_tests,
+    device_opener,
+    error,
+    step_by_step,
+    typical_error,
+)
 from synthetic_moe import TYPES, Shape, write_model
 
 from sharpi.engine.sequence import Sequence

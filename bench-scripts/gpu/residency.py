@@ -17,8 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
 from gpu.check_step import Findings
-from gpu.device import device_opener
-from gpu.engines import Engines, Logits, typical_error
+from gpu.engines import Engines, Logits, device_opener, typical_error
 from gpu.passes import Passes, Sizes
 
 from sharpi.device.device import Device

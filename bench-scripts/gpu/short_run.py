@@ -12,8 +12,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from gpu.device import device_opener
-from gpu.engines import Engines, step_by_step
+from gpu.engines import Engines, device_opener, step_by_step
 from gpu.models import REFERENCES, SMALL
 from synthetic_moe import write_model
 

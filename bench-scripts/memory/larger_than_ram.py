@@ -20,18 +20,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from contest.contestant import Settings, Task
-from contest.sharpi_options import sharpi_options
-from contest.token_ids import token_ids
+from contest.contestant import Settings, Task, sharpi_options, token_ids
 from contest.vs_llama_cpp import print_table, processor
-from memory.cold_run import Entry, Run, Test, run_cold
-from memory.direct_reads import direct_bytes_per_second
+from memory.cold_run import Entry, Run, Test, read_ahead_bytes, run_cold
 from memory.larger_than_ram_report import ratio_rows, read_rows, read_sentence, window_rows
 from memory.memory_group import MemoryGroup
-from memory.page_cache import read_ahead_bytes
 
-from sharpi.errors import SharpiError
+from sharpi.errors import SharpiError, UsageError
 from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.hardware.disk import measure_disk
 from sharpi.hardware.info import probe_hardware
 from sharpi.units import parse_size
 
@@ -174,6 +171,17 @@ def record(
         "reads": read_rows(runs),
         "runs": [asdict(run) for run in runs],
     }
+
+
+def direct_bytes_per_second(path: Path, seconds: float) -> float:
+    """Returns the disk's rate with 8 direct reads in flight, measured for `seconds`.
+
+    Raises UsageError if the file system does not support direct reads.
+    """
+    rate = measure_disk(path, seconds)
+    if not rate.is_direct:
+        raise UsageError(f"{path}: its file system has no direct reads; use another disk")
+    return rate.bytes_per_second
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ import pytest
 from gpu import kernels, models
 from gpu.cases import Sizes
 from gpu.check_step import ROOT, Findings
-from gpu.device import device_opener
-from gpu.engines import Engines, error, typical_error
+from gpu.engines import Engines, device_opener, error, typical_error
 from gpu.facts import look_at_packages
 from gpu.kernels import Plan, all_types, measure
 from gpu.models import check_graph, check_references, check_types

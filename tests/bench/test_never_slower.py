@@ -2,11 +2,16 @@
 
 import numpy as np
 import pytest
-from experts.emulated_file import EmulatedChoice, EmulatedPages
-from experts.emulated_tokens import Costs, EmulatedTokens
-from experts.gate import DEFAULT, judge, table
-from experts.never_slower import SETTLED, emulate, emulated_settings, seconds_per_token
-from experts.route_kinds import make_routes
+from experts.emulation import Costs, EmulatedChoice, EmulatedPages, EmulatedTokens, make_routes
+from experts.never_slower import (
+    DEFAULT,
+    SETTLED,
+    emulate,
+    emulated_settings,
+    judge,
+    seconds_per_token,
+    table,
+)
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 
