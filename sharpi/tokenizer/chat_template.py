@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from sharpi.tokenizer.template_renderer import TemplateRenderer
+    from sharpi.tokenizer.template_sandbox import TemplateSandbox
 
 Message = Mapping[str, Any]
 Kind = Literal["template", "chatml", "plain"]
@@ -79,11 +79,11 @@ class ChatFormat:
         return self._renderer.render(source, values)
 
     @cached_property
-    def _renderer(self) -> "TemplateRenderer":
+    def _renderer(self) -> "TemplateSandbox":
         # Importing jinja2 is slow, and a plain format does not need it.
-        from sharpi.tokenizer.template_renderer import TemplateRenderer
+        from sharpi.tokenizer.template_sandbox import TemplateSandbox
 
-        return TemplateRenderer()
+        return TemplateSandbox()
 
 
 def chat_format(tokenizer: Tokenizer) -> ChatFormat:

@@ -1,30 +1,24 @@
-"""TemplateSandbox: runs chat templates, which are untrusted programs.
+"""TemplateSandbox: renders chat templates, which are untrusted programs, in jinja2's sandbox."""
 
-jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments.
-TemplateBudget limits computing time and memory. Trimming, extensions, globals and filters are the
-same as in transformers' chat templates.
-"""
-
-import functools
 import json
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2 import Template, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from sharpi.errors import TemplateError
-from sharpi.tokenizer.template_budget import TemplateBudget
+from sharpi.gguf.file_error import printable
 
-_LOOP_FILTER = "_counted"
-# Slow, or with results larger than their arguments suggest; no chat template needs them.
-_DROPPED_FILTERS = ("urlize", "wordwrap", "pprint", "xmlattr", "random")
-_MAX_DATE_FORMAT = 100
-_SCALARS = (str, int, float, type(None))
+MAX_OUTPUT = 8 << 20  # characters
+MAX_SECONDS = 5.0  # of the rendering thread's processor time
+_MAX_SOURCE = 1 << 20
+_LOOP_FILTER = "_timed"
 
 
 class _GenerationTag(Extension):
@@ -37,126 +31,72 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _BoundedCode(CodeGenerator):
-    """Generates Python code in which the sandbox checks the sizes of literals and of `~`."""
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self._wrapped("joined", lambda: self._items(node.nodes, frame))
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self._wrapped("measured", lambda: super(_BoundedCode, self).visit_List(node, frame))
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self._wrapped("measured", lambda: super(_BoundedCode, self).visit_Dict(node, frame))
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        if node.ctx == "store":
-            super().visit_Tuple(node, frame)
-        else:
-            self._wrapped("measured", lambda: super(_BoundedCode, self).visit_Tuple(node, frame))
-
-    def _wrapped(self, method: str, write_value: Callable[[], None]) -> None:
-        self.write(f"environment.{method}(")
-        write_value()
-        self.write(")")
-
-    def _items(self, values: Iterable[nodes.Expr], frame: Frame) -> None:
-        self.write("(")
-        for value in values:
-            self.visit(value, frame)
-            self.write(", ")
-        self.write(")")
-
-
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """A jinja2 environment with a `budget`, which is renewed before each rendering."""
+    """Renders what transformers renders, within limits on time and output; thread-safe.
 
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
-    code_generator_class = _BoundedCode
+    jinja2's immutable sandbox denies access to Python's attributes and changes to the arguments.
+    The clock is read at each call, each iteration of a loop and each piece of output. This does not
+    bound a single operation or filter (`2 ** 10 ** 9`), nor memory: a template of a hostile model
+    file can still use up either.
+    """
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_GenerationTag, loopcontrols],
-            finalize=self.measured,
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
         )
-        self.budget = TemplateBudget()
-        for name in _DROPPED_FILTERS:
-            self.filters.pop(name, None)
-        del self.globals["lipsum"]
-        self.filters["tojson"] = _to_json
-        self.filters = {name: self._bounded(name, call) for name, call in self.filters.items()}
-        self.filters[_LOOP_FILTER] = lambda values: self.budget.count_items(values)
+        self.filters.update(tojson=_to_json, **{_LOOP_FILTER: self._timed})
         self.globals.update(raise_exception=_refuse, strftime_now=_now)
+        self._compiled: dict[str, Template] = {}
+        self._rendering = threading.local()
 
-    def measured(self, value: Any) -> Any:
-        """Returns `value` unchanged; raises TemplateError if it is too large."""
-        if not isinstance(value, _SCALARS):
-            self.budget.measure(value)
-        return value
-
-    def joined(self, values: tuple[Any, ...]) -> str:
-        """Implements the operator `~`: returns the values joined to one text.
-
-        Raises TemplateError if they are too large.
-        """
-        self.budget.measure(values)
-        return "".join(map(str, values))
-
-    def concat(self, pieces: Iterable[str]) -> str:
-        """Joins the output of a block or a macro; raises TemplateError if it is too long."""
-        return "".join(self.budget.measured_list(pieces))
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        self.budget.spend()
-        self.budget.check_operation(operator, left, right)
-        return super().call_binop(context, operator, left, right)
+    def render(self, source: str, values: Mapping[str, Any]) -> str:
+        """Returns the output of a template; raises TemplateError, of one line, for any failure."""
+        try:
+            return self._output(self._template(source), values)
+        except TemplateError as error:
+            raise TemplateError(_one_line(str(error))) from None
+        except RecursionError:
+            raise TemplateError("the chat template recurses without end") from None
+        except Exception as error:
+            line = f" in line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
+            text = f"the chat template fails{line}: {_one_line(str(error))}; --raw skips it"
+            raise TemplateError(text) from None
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        budget = __self.budget
-        args = tuple(budget.measured_list(a) if isinstance(a, Iterator) else a for a in args)
-        budget.measure(args, kwargs)
-        # The sandbox wraps str.format; the method is behind the wrapper.
-        method = getattr(__obj, "__wrapped__", __obj)
-        owner = getattr(method, "__self__", None)
-        if isinstance(owner, str):
-            budget.spend(len(owner))
-            budget.check_method(owner, method.__name__, (*args, *kwargs.values()))
+        __self._check_time()
         return super().call(__context, __obj, *args, **kwargs)
 
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Returns the syntax tree of a template, in which every loop counts its steps."""
-        tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(
-                loop.iter, _LOOP_FILTER, [], [], None, None, lineno=loop.lineno
-            )
-        return tree
+    def _output(self, template: Template, values: Mapping[str, Any]) -> str:
+        self._rendering.end = time.thread_time() + MAX_SECONDS
+        pieces, length = [], 0
+        for piece in self._timed(template.generate(values)):
+            pieces.append(piece)
+            length += len(piece)
+            if length > MAX_OUTPUT:
+                raise TemplateError("the chat template writes too much")
+        return "".join(pieces)
 
-    def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a filter with a size check; jinja2's attributes of the function are kept."""
-        num_leading = int(hasattr(function, "jinja_pass_arg"))  # the context, for example
+    def _template(self, source: str) -> Template:
+        """Returns a compiled template whose loops read the clock."""
+        if source not in self._compiled:
+            if len(source) > _MAX_SOURCE:
+                raise TemplateError("the chat template is longer than a megabyte")
+            tree = self.parse(source)
+            for loop in tree.find_all(nodes.For):
+                loop.iter = nodes.Filter(
+                    loop.iter, _LOOP_FILTER, [], [], None, None, lineno=loop.lineno
+                )
+            self._compiled[source] = self.from_string(tree)
+        return self._compiled[source]
 
-        @functools.wraps(function)
-        def bounded(*args: Any, **kwargs: Any) -> Any:
-            head, (value, *rest) = args[:num_leading], args[num_leading:]
-            if isinstance(value, Iterator):
-                value = self.budget.measured_list(value)
-            self._admit(name, value, [*rest, *kwargs.values()])
-            return function(*head, value, *rest, **kwargs)
+    def _timed(self, values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            self._check_time()
+            yield value
 
-        return bounded
-
-    def _admit(self, name: str, value: Any, arguments: list[Any]) -> None:
-        if name == "replace":
-            self.budget.check_method(str(self.measured(value)), name, tuple(arguments))
-        elif name == "format":
-            self.budget.check_format(str(value), arguments)
-        elif name == "sum" and any(isinstance(a, list | tuple) for a in arguments):
-            raise TemplateError("the chat template sums lists, which is not allowed")
-        else:
-            self.budget.check_filter(value, arguments)
+    def _check_time(self) -> None:
+        if time.thread_time() > self._rendering.end:
+            raise TemplateError("the chat template takes too long")
 
 
 def _refuse(message: Any) -> NoReturn:
@@ -164,12 +104,6 @@ def _refuse(message: Any) -> NoReturn:
 
 
 def _now(form: str) -> str:
-    """Returns the current date and time in the format `form` of strftime.
-
-    Raises TemplateError for digits in `form`, since C's strftime pads to any width with them.
-    """
-    if len(form) > _MAX_DATE_FORMAT or any(character.isdigit() for character in form):
-        raise TemplateError("the chat template asks for a date in a form that is not allowed")
     return datetime.now().strftime(form)
 
 
@@ -183,3 +117,7 @@ def _to_json(
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))

@@ -46,21 +46,19 @@ class ChatModel:
         self.dialogue = dialogue_format(tokenizer, chat_format)
         self.memory = PromptMemory(limit)
         self._contents = PlainContents(tokenizer)
-        self._rendering = threading.Lock()  # all renderings share one TemplateBudget
 
     def prompt(self, call: ChatCall) -> str:
         """Renders the chat template, and appends the given beginning of the answer.
 
         Raises TemplateError.
         """
-        with self._rendering:
-            prompt = self.dialogue.render(
-                self._contents.marked(_one_system(call.messages)),
-                tools=call.tools,
-                choice=call.choice,
-                enable_thinking=call.enable_thinking,
-                extra=call.template_values,
-            )
+        prompt = self.dialogue.render(
+            self._contents.marked(_one_system(call.messages)),
+            tools=call.tools,
+            choice=call.choice,
+            enable_thinking=call.enable_thinking,
+            extra=call.template_values,
+        )
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
     def _begun(self, prompt: str, prefill: str) -> str:
