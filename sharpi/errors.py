@@ -1,8 +1,10 @@
 """The errors that a user can cause or run into; any other exception is a bug.
 
 The command line prints `str(error)` on one line and exits with `exit_code`; a message therefore
-says what is wrong, where, and what to do.
+says what is wrong, where, and what to do. `did_you_mean` adds the words that were probably meant.
 """
+
+from collections.abc import Iterable
 
 
 class SharpiError(Exception):
@@ -70,3 +72,44 @@ class ClusterError(SharpiError):
 
 class LinkError(ClusterError):
     """This machine has no usable network interface to the other machines of its group."""
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """Returns "; did you mean A or B?" with at most `most` known words; empty if none is close."""
+    close = close_matches(word, known, most)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def close_matches(word: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Returns the known words that `word` may be a misspelling or the beginning of, closest first.
+
+    A misspelling has one wrong letter, two from 6 letters on, three from 10, and so on. Case and
+    leading hyphens do not count.
+    """
+    typed = word.lower().lstrip("-")
+    ranks = {each: _rank(typed, each.lower().lstrip("-")) for each in known}
+    close = {each: rank for each, rank in ranks.items() if rank is not None}
+    return sorted(close, key=close.__getitem__)[:most]
+
+
+def _rank(typed: str, known: str) -> int | None:
+    """Returns a smaller number the closer the words are; None if they are too different."""
+    edits = _edits(typed, known)
+    if edits <= (max(len(typed), len(known)) + 2) // 4:
+        return edits
+    return len(known) if len(typed) >= 2 and known.startswith(typed) else None
+
+
+def _edits(one: str, other: str) -> int:
+    """Returns how many letters must be inserted, deleted, replaced or swapped with the next."""
+    above: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, a in enumerate(one):
+        row = [i + 1]
+        for j, b in enumerate(other):
+            edits = min(last[j + 1] + 1, row[j] + 1, last[j] + (a != b))
+            if i and j and a == other[j - 1] and b == one[i - 1]:
+                edits = min(edits, above[j - 1] + 1)
+            row.append(edits)
+        above, last = last, row
+    return last[-1]

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.errors import close_matches, did_you_mean
 from sharpi.gguf.cursor import MAX_HEAD_BYTES
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.header import Header, parse_header
 from sharpi.gguf.metadata import Metadata
-from sharpi.gguf.near_names import near_names
 from sharpi.gguf.quant_types import QuantType
-from sharpi.gguf.split_set import check_part, check_total, split_parts
+from sharpi.gguf.split_set import check_part, check_total, part_number, split_parts
 from sharpi.gguf.tensor_infos import TensorInfo
 from sharpi.system.closing import Closing
 
@@ -212,12 +212,23 @@ def _map(path: Path) -> tuple[Header, npt.NDArray[np.uint8]]:
     try:
         head, whole = _mappings(path)
     except FileNotFoundError:
-        raise file_error(path, f"no such file{near_names(path)}") from None
+        raise file_error(path, f"no such file{_near_names(path)}") from None
     except OSError as error:
         raise file_error(path, f"cannot be read ({error.strerror})") from None
     except ValueError as error:  # a NUL in the path
         raise file_error(path, f"cannot be read ({error})") from None
     return parse_header(path, memoryview(head), len(whole)), np.frombuffer(whole, np.uint8)
+
+
+def _near_names(path: Path) -> str:
+    """Returns "; did you mean ...?" with similar names in the same folder; empty without any."""
+    try:
+        files = [each for each in path.parent.iterdir() if each.suffix.lower() == ".gguf"]
+    except (OSError, ValueError):  # no such folder, or a NUL in the path
+        return ""
+    names = [each.name for each in files if part_number(each) is None]
+    meant = close_matches(path.name, names, most=2)
+    return did_you_mean(path.name, [str(path.parent / name) for name in meant])
 
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:

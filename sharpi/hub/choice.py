@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
-from sharpi.errors import HubError
+from sharpi.errors import HubError, did_you_mean
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.variants import Variant
 
@@ -49,14 +48,6 @@ def variants_named(quant: str, variants: Iterable[Variant]) -> list[Variant]:
     return [each for each in variants if _bare(quant) in _names(each)]
 
 
-def close_to(text: str, names: Iterable[str], limit: int = 3) -> list[str]:
-    """Returns up to `limit` of the names that are similar to `text`, the most similar first."""
-    known = {name.lower(): name for name in names}
-    close = get_close_matches(text.lower(), known, n=limit, cutoff=0.6)
-    prefixed = [name for name in known if name.startswith(text.lower()) and name not in close]
-    return [known[name] for name in (*close, *sorted(prefixed))][:limit]
-
-
 def _bare(quant: str) -> str:
     return quant.lower().removesuffix(".gguf")
 
@@ -86,9 +77,8 @@ def _says(name: ModelName, chosen: Variant, variants: Sequence[Variant]) -> str:
 
 def _what_is_there(quant: str, variants: Sequence[Variant]) -> str:
     labels = [variant.label for variant in variants]
-    close = close_to(quant, labels)
-    meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{meant}there are {_listed(labels)}" if len(labels) > 1 else f"there is {labels[0]}"
+    meant = did_you_mean(quant, labels, 3).removeprefix("; ")
+    return f"{meant} there are {_listed(labels)}" if len(labels) > 1 else f"there is {labels[0]}"
 
 
 def _listed(labels: Iterable[str]) -> str:

@@ -1,9 +1,9 @@
 """Finds the model in the cache that a model name refers to, without downloading."""
 
-from sharpi.errors import HubError
+from sharpi.errors import HubError, close_matches
 from sharpi.hub.cache import Cache
 from sharpi.hub.cached_model import CachedModel
-from sharpi.hub.choice import choose, close_to
+from sharpi.hub.choice import choose
 from sharpi.hub.model_name import ModelName
 
 
@@ -36,7 +36,7 @@ def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
 def _missing(cache: Cache, name: ModelName) -> str:
     if any(not model.is_complete for model in models_of(cache, name)):
         return f"{name} is only partly in the cache; `sharpi pull {name}` fetches the rest"
-    close = close_to(name.repository, {model.name.repository for model in cache.all_models()})
+    close = close_matches(name.repository, {model.name.repository for model in cache.all_models()})
     near = f"; close to it in the cache: {', '.join(close)}" if close else ""
     absent = "is neither a file nor in the cache" if name.quant is None else "is not in the cache"
     return f"{name} {absent}; type `sharpi pull {name}`{near}"

@@ -3,7 +3,7 @@
 import pytest
 
 from sharpi.errors import HubError
-from sharpi.hub.choice import choose, close_to
+from sharpi.hub.choice import choose
 from sharpi.hub.model_name import require_name
 from sharpi.hub.variants import find_variants
 
@@ -75,9 +75,3 @@ def test_long_lists_end() -> None:
     with pytest.raises(HubError, match=r"m11-Q8_0 and 28 more") as caught:
         choose(require_name("org/repo:Q8_0"), variants, "at the hub")
     assert "m12" not in str(caught.value)
-
-
-def test_close_names() -> None:
-    names = ["Qwen/Qwen3-30B-A3B-GGUF", "Qwen/Qwen3-4B-GGUF", "other/thing"]
-    assert close_to("qwen/qwen3-30b-a3b-guf", names)[0] == names[0]
-    assert close_to("nothing like it at all", names) == []

@@ -322,7 +322,7 @@ class TestRefusals:
 
     def test_a_quant_that_is_not_there(self, hub: StandIn, puller: Puller) -> None:
         hub.add(REPO, {"t-Q4_K_S.gguf": b"1", "t-Q4_K_M.gguf": b"2", "t-Q8_0.gguf": b"3"})
-        with pytest.raises(HubError, match=r"did you mean Q4_K_S or Q4_K_M.*there are.*Q8_0"):
+        with pytest.raises(HubError, match=r"did you mean Q4_K_M or Q4_K_S.*there are.*Q8_0"):
             pull(puller, f"{REPO}:Q4_K_L")
 
     def test_no_gguf(self, hub: StandIn, puller: Puller) -> None:

@@ -13,10 +13,9 @@ from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.length import LengthOptions
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.parsing.fields import Field, fields_of
-from sharpi.cli.parsing.near_words import did_you_mean
 from sharpi.cli.parsing.value_types import value_type
 from sharpi.config import GenerationRequest
-from sharpi.errors import UsageError
+from sharpi.errors import UsageError, did_you_mean
 
 _OF_CONVERSATION = "think"
 INDENT = 26  # the column at which the meanings begin in a list of settings

@@ -11,7 +11,7 @@ from sharpi.cli.chat.chat_settings import setting_names
 from sharpi.cli.chat.slash_command import ALIASES, NAMES
 from sharpi.errors import SharpiError
 
-_WITH_FILES = ("/load", "/save", "/file", "/image")
+_WITH_FILES = ("/load", "/save", "/file")
 
 
 class ChatCompleter(Completer):

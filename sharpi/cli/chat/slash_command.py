@@ -1,10 +1,8 @@
 """The slash commands of a chat: their names, and their lines in /help."""
 
-from difflib import get_close_matches
-
 from msgspec import Struct
 
-from sharpi.errors import UsageError
+from sharpi.errors import UsageError, did_you_mean
 
 
 class SlashCommand(Struct, frozen=True):
@@ -28,7 +26,6 @@ COMMANDS = (
     SlashCommand("/save FILE", "write the conversation to FILE; -f replaces a file"),
     SlashCommand("/load FILE", "continue a saved conversation"),
     SlashCommand("/file FILE", "send the text of FILE along with the next question"),
-    SlashCommand("/image FILE", "not supported yet"),
     SlashCommand("/system TEXT", "set the system message; without TEXT show it"),
     SlashCommand("/set NAME VALUE", "change a setting, such as temp 0.2; without NAME show all"),
     SlashCommand("/model NAME", "go on with another model; without NAME show this one"),
@@ -68,7 +65,5 @@ def command_of(line: str) -> tuple[str, str]:
     name = ALIASES.get(name, name)
     if name in NAMES:
         return name, rest.strip()
-    close = get_close_matches(name, [*NAMES, *ALIASES], n=1)
-    if close:
-        raise UsageError(f"no command {name}; did you mean {close[0]}?")
-    raise UsageError(f"no command {name}; /help lists them, and // asks what begins with a slash")
+    other = "; /help lists them, and // asks what begins with a slash"
+    raise UsageError(f"no command {name}{did_you_mean(name, [*NAMES, *ALIASES]) or other}")

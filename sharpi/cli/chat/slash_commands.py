@@ -90,9 +90,6 @@ class SlashCommands:
             f"{path.name} ({lines} line{'' if lines == 1 else 's'}) goes with the next question."
         )
 
-    def _image(self, rest: str) -> None:
-        raise UsageError("sharpi does not read pictures yet; /file sends the text of a file")
-
     def _system(self, rest: str) -> None:
         if rest:
             self._conversation.set_system(rest)

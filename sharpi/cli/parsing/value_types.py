@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sharpi.cli.parsing.declared import Declared
-from sharpi.cli.parsing.near_words import did_you_mean
+from sharpi.errors import did_you_mean
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 4000  # the most digits that Python reads

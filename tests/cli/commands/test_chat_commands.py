@@ -80,9 +80,6 @@ class TestNames:
         assert "//" in err
         assert engine.prompt_text() == "[user]/etc/hosts: what is in it?[assistant]"
 
-    def test_pictures_are_refused(self, sharpi: CommandLine, engine: FakeEngine) -> None:
-        assert "pictures" in talk(sharpi, "/image cat.png")[1]
-
 
 class TestSettings:
     def test_the_next_answer_has_them(self, sharpi: CommandLine, engine: FakeEngine) -> None:
@@ -221,4 +218,4 @@ def test_each_command_is_carried_out_and_documented() -> None:
     page = (Path(__file__).parents[3] / "docs" / "chat.md").read_text()
     for name in (*NAMES, *ALIASES):
         assert hasattr(SlashCommands, "_" + ALIASES.get(name, name)[1:])
-        assert f"`{name}" in page or name in ("/?", "/image"), name
+        assert f"`{name}" in page or name == "/?", name

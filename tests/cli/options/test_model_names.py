@@ -142,7 +142,7 @@ class TestRm:
     def test_says_what_was_freed(self, sharpi: CommandLine, cache: Path) -> None:
         write_model(cache, REPO, {"t-Q8_0.gguf": b"x" * 2048, "t-F16.gguf": b"y"})
         result = sharpi("rm", f"{REPO}:q8_0", "-y")
-        assert (result.exit_code, result.out) == (0, f"removed {NAME}: 2.0 KiB free\n")
+        assert (result.exit_code, result.out) == (0, f"removed {NAME}: 2.0 KiB freed\n")
         assert f"{REPO}:F16" in sharpi("list").out
         assert NAME not in sharpi("list").out
 

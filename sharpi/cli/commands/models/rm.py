@@ -8,7 +8,7 @@ import click
 from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
-from sharpi.errors import HubError, UsageError
+from sharpi.errors import HubError, UsageError, did_you_mean
 from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
 
@@ -44,7 +44,7 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
 
     Raises HubError if it matches no model or several.
     """
-    from sharpi.hub.choice import close_to, variants_named
+    from sharpi.hub.choice import variants_named
     from sharpi.hub.look_up import models_of
 
     models = models_of(cache, name)
@@ -54,9 +54,8 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
     if len(names) > 1:
         raise HubError(f"{name} may be any of {', '.join(names)}; name one")
     if not models:
-        close = close_to(str(name), (str(model.name) for model in cache.all_models()))
-        hint = f"did you mean {' or '.join(close)}?" if close else "`sharpi list` shows what is"
-        raise HubError(f"{name} is not in the cache; {hint}")
+        meant = did_you_mean(str(name), (str(each.name) for each in cache.all_models()), 3)
+        raise HubError(f"{name} is not in the cache{meant or '; `sharpi list` shows what is'}")
     return models
 
 
@@ -69,4 +68,4 @@ def _is_sure(name: ModelName, removal: "Removal") -> bool:
 
 def _balance(removal: "Removal") -> str:
     shared = f", {format_bytes(removal.kept_bytes)} are shared and stay"
-    return f"{format_bytes(removal.freed_bytes)} free" + (shared if removal.kept_bytes else "")
+    return f"{format_bytes(removal.freed_bytes)} freed" + (shared if removal.kept_bytes else "")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sharpi.errors import UsageError
+from sharpi.errors import UsageError, close_matches
 
 _MOST_CLOSE = 3
 
@@ -24,14 +24,13 @@ def _close(text: str) -> list[str]:
     """Returns up to three similar names of models: files here, cached and well-known models."""
     from sharpi.hub.cache import Cache, default_cache_folder
     from sharpi.hub.catalogue import short_names
-    from sharpi.hub.choice import close_to
 
     files = [each.name for each in Path().iterdir() if each.suffix.lower() == ".gguf"]
     models = [str(model.name) for model in Cache(default_cache_folder()).all_models()]
     stems = {name.partition("/")[2].lower(): name for name in models}
     word = text.lower()
     within = [name for stem, name in stems.items() if word in stem]
-    names = [*close_to(text, files), *within, *close_to(text, [*models, *short_names()])]
+    names = [*close_matches(text, files), *within, *close_matches(text, [*models, *short_names()])]
     return list(dict.fromkeys(names))[:_MOST_CLOSE]
 
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sharpi.cli.options.option import option
 from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.parsing.near_words import did_you_mean
 from sharpi.config import FEATURES, Feature, RunConfig
+from sharpi.errors import did_you_mean
 
 _INSTRUCTIONS: tuple[Feature, ...] = ("vnni", "vbmi")
 
