@@ -58,7 +58,6 @@ SLOW = {
     "serve/test_readme_setups.py",
     "serve/test_serve_command.py",
     "serve/test_server_faults.py",
-    "test_marks.py",
     "tiers/test_planner_properties.py",
 }
 MARK_OF_FIXTURE = {"emulated_processors": "emulated", "browser": "browser"}
