@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sharpi.dialogue.template_capabilities import CallStyle
-from sharpi.errors import TemplateError
 
 Message = dict[str, Any]
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -98,15 +97,16 @@ def _formatted_id(call: Mapping[str, Any], number: int, style: CallStyle) -> str
 
 
 def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a call's arguments as a mapping; raises TemplateError if they are not an object."""
+    """Returns a call's arguments as a mapping; those that are no JSON object become its one text.
+
+    A mistake in an earlier call must not end the conversation: the model sees what it wrote.
+    """
     value = call.get("function", {}).get("arguments") or {}
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, Mapping):
-        raise TemplateError(f"the arguments of a call of {name_of(call)!r} are not a JSON object")
-    return parsed
+        parsed = value
+    return parsed if isinstance(parsed, Mapping) else {"arguments": parsed}
 
 
 def name_of(call: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -107,6 +107,7 @@ class ScriptedHost:
     def reset(self) -> None:
         """Drops all records and restores the first script."""
         self.asked: list[Asked] = []
+        self.notes: list[str] = []
         self.num_open = 0
         self.scripts, self.finish_info, self.num_cached = ("Hello there.",), FinishInfo("stop"), 0
 
@@ -116,6 +117,9 @@ class ScriptedHost:
         while self.num_open:
             assert time.monotonic() < deadline
             time.sleep(0.005)
+
+    def note(self, lines: Iterable[str]) -> None:
+        self.notes += lines
 
     def require_model(self, name: str) -> None:
         if name not in (MODEL, *self.settings.aliases):

@@ -12,8 +12,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
-from sharpi.serve.http.listener import bind, url_of
-from sharpi.serve.web_server import WebServer
+from sharpi.serve.web_server import WebServer, bind, url_of
 
 MODEL = "stories-moe"
 

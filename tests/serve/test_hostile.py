@@ -74,25 +74,9 @@ class TestPromptsThatCannotFit:
         assert response.status_code == 413
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("begin", "value", "count", "end"),
-    [
-        (b'{"prompt":[', b"1,", 3_000_000, b"1]}"),
-        (b'{"messages":[', b"{},", 1_000_000, b"{}]}"),
-        (b'{"prompt":"a","logit_bias":{', b'"%d":1,', 1_000_000, b'"x":1}}'),
-        (b'{"prompt":', b"[", 1_000_000, b""),
-    ],
-)
-def test_json_of_too_many_values_is_refused_before_it_is_parsed(
-    roomy: ServedDemo, begin: bytes, value: bytes, count: int, end: bytes
-) -> None:
-    numbered = (value % number for number in range(count)) if b"%d" in value else [value] * count
-    content = begin + b"".join(numbered) + end
-    response = roomy.client.post("/v1/completions", content=content)
-    assert response.status_code == 400
-    message = response.json()["error"]["message"]
-    assert "values" in message or "nested" in message
+def test_json_that_is_nested_too_deeply_is_refused(demo: ServedDemo) -> None:
+    content = b'{"prompt":' + b"[" * 1_000_000
+    assert demo.client.post("/v1/completions", content=content).status_code == 400
 
 
 def raw(server: ServedDemo, request: bytes) -> bytes:
@@ -327,7 +311,7 @@ class TestWhatClientsExpect:
         tool = {"type": "function", "function": {"name": " "}}
         body = {"messages": HELLO, "tools": [tool]}
         error = demo.client.post("/v1/chat/completions", json=body).json()["error"]
-        assert error["param"] == "tools[0].function.name"
+        assert error["param"] == "tools[0].name"
 
     def test_anthropics_tool_runner_is_told_how_to_go_on(self, demo: ServedDemo) -> None:
         body = {"messages": HELLO, "max_tokens": 1, "thread": {"type": "new"}}

@@ -301,16 +301,3 @@ def test_a_full_disk_for_statistics_costs_the_statistics_alone(
     assert "Traceback" not in err
     assert code in (0, 1)
     assert str(stats) in err
-
-
-def test_more_idle_connections_than_files_lock_nobody_out(serve: Serve) -> None:
-    """All connections come at once; the first are closed long before their 30 seconds are over."""
-    server = serve(max_files=300)
-    host, port = server.url.removeprefix("http://").split(":")
-    idle = [socket.create_connection((host, int(port)), timeout=60) for _ in range(500)]
-    server.client.timeout = 20
-    assert server.client.get("/health").status_code == 200
-    assert server.text()
-    for each in idle:
-        each.close()
-    assert server.end() == (0, "")

@@ -1,95 +1,100 @@
 """Converts the messages and content blocks of Anthropic's API to messages in OpenAI's form."""
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from typing import Any
 
-from sharpi.serve.anthropic.bodies import ContentBlock, CountBody, MessageBody, Texts
-from sharpi.serve.chat.chat_call import Message, call_message
-from sharpi.serve.http.body_faults import raise_invalid
+import msgspec
 
-_Numbered = tuple[str, ContentBlock]  # the path of a content block in the body, and the block
+from sharpi.serve.anthropic.bodies import Blocks, ContentBlock, CountBody, MessageBody
+from sharpi.serve.chat.chat_call import Message, call_message, omitted
+
+# Claude Code puts a line that changes with each request before its system prompt; with it, no
+# request would find the prompt of the one before.
+_BILLING = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
 
 
 def system_of(body: CountBody) -> list[Message]:
     """Returns a list with the system prompt as a message; empty without one."""
-    text = _text_of(body.system)
+    blocks = body.system or ""
+    texts = [blocks] if isinstance(blocks, str) else [_text(block) for block in blocks]
+    text = "\n".join(filter(None, (_BILLING.sub("", each) for each in texts)))
     return [{"role": "system", "content": text}] if text else []
 
 
 def messages_of(body: CountBody) -> list[Message]:
-    """Returns all messages of the body in OpenAI's form, at least one."""
-    items = enumerate(body.messages)
-    return [each for index, item in items for each in _messages(item, f"messages[{index}]")]
+    """Returns all messages of the body in OpenAI's form; a picture in a question is refused."""
+    messages: list[Message] = []
+    answered = max((i for i, m in enumerate(body.messages) if m.role == "assistant"), default=-1)
+    for index, each in enumerate(body.messages):
+        messages += _messages(each, f"messages[{index}].content" if index > answered else None)
+    return messages
 
 
-def _messages(body: MessageBody, path: str) -> list[Message]:
+def _messages(body: MessageBody, refuses: str | None) -> list[Message]:
     """Converts one message to OpenAI's form, in which each tool result is a separate message.
 
     The tool results precede the text.
     """
     if isinstance(body.content, str):
         return [{"role": body.role, "content": body.content}]
-    blocks = [(f"{path}.content[{i}]", block) for i, block in enumerate(body.content)]
-    return _assistant(blocks) if body.role == "assistant" else _user(body.role, blocks)
+    if body.role == "assistant":
+        return [_assistant(body.content)]
+    return _user(body.role, body.content, refuses)
 
 
-def _user(role: str, blocks: Iterable[_Numbered]) -> list[Message]:
+def _user(role: str, blocks: Iterable[ContentBlock], refuses: str | None) -> list[Message]:
     results: list[Message] = []
     texts: list[str] = []
-    for path, block in blocks:
+    for block in blocks:
         if block.type == "tool_result":
-            results.append(_result(block, path))
+            results.append(_result(block))
         else:
-            texts.append(_text(block, path))
+            texts.append(_text(block, refuses))
     spoken = [{"role": role, "content": "\n".join(texts)}] if texts or not results else []
     return results + spoken
 
 
-def _assistant(blocks: Sequence[_Numbered]) -> list[Message]:
+def _assistant(blocks: Iterable[ContentBlock]) -> Message:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for path, block in blocks:
+    for block in blocks:
         match block.type:
             case "thinking":
                 thoughts.append(block.thinking or "")
-            case "redacted_thinking":
-                continue
             case "tool_use":
-                calls.append(_call(block, path))
-            case _:
-                texts.append(_text(block, path))
+                arguments = json.dumps(block.input or {}, ensure_ascii=False)
+                calls.append(call_message(block.id or "", block.name or "", arguments))
+            case "text":
+                texts.append(block.text or "")
     message: Message = {"role": "assistant", "content": "\n".join(texts)}
-    if thoughts and any(thoughts):
+    if any(thoughts):
         message["reasoning_content"] = "\n".join(thoughts)
-    return [message | ({"tool_calls": calls} if calls else {})]
+    return message | ({"tool_calls": calls} if calls else {})
 
 
-def _call(block: ContentBlock, path: str) -> dict[str, Any]:
-    arguments = json.dumps(block.input or {}, ensure_ascii=False)
-    call_id = block.id or raise_invalid(f"{path}.id", "is required")
-    return call_message(
-        call_id, block.name or raise_invalid(f"{path}.name", "is required"), arguments
-    )
-
-
-def _result(block: ContentBlock, path: str) -> Message:
-    call_id = block.tool_use_id or raise_invalid(f"{path}.tool_use_id", "is required")
-    text = _text_of(block.content)
+def _result(block: ContentBlock) -> Message:
+    text = _result_text(block.content)
     if block.is_error:
         text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+    return {"role": "tool", "tool_call_id": block.tool_use_id or "", "content": text}
 
 
-def _text_of(content: Texts | None) -> str:
-    """Returns a string content unchanged, or joins the texts of blocks by newlines; "" for None."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(block.text for block in content)
+def _result_text(content: Any) -> str:
+    """Returns the text of a tool's result, with the names of parts that are not text."""
+    try:
+        blocks = msgspec.convert(content or "", Blocks)
+    except msgspec.ValidationError:
+        return json.dumps(content, ensure_ascii=False)
+    return blocks if isinstance(blocks, str) else "\n".join(map(_text, blocks))
 
 
-def _text(block: ContentBlock, path: str) -> str:
-    if block.type != "text":
-        raise_invalid(f"{path}.type", f"'{block.type}' belongs into another role's message")
-    return raise_invalid(f"{path}.text", "is required") if block.text is None else block.text
+def _text(block: ContentBlock, refuses: str | None = None) -> str:
+    if block.type == "text":
+        return block.text or ""
+    source = block.source or {}
+    if source.get("type") == "text":
+        return str(source.get("data", ""))
+    return omitted(block.type, refuses)

@@ -1,25 +1,66 @@
 """Turns the bodies of /v1/messages and /v1/messages/count_tokens into a ChatCall."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.config import GenerationRequest
-from sharpi.serve.anthropic.bodies import ContextManagement, CountBody, MessagesBody
+from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.serve.anthropic.bodies import ChoiceBody, CountBody, MessagesBody, ToolBody
 from sharpi.serve.anthropic.content import messages_of, system_of
 from sharpi.serve.anthropic.limits import with_limits
-from sharpi.serve.anthropic.tools import choice_of, tools_of
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, left_out
 from sharpi.serve.chat.generation_body import (
     Effort,
     Thinking,
     logit_bias_of,
     sampling_of,
+    shape_of,
     thinking_of,
 )
-from sharpi.serve.chat.shape_body import shape_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body_faults import raise_invalid
-from sharpi.serve.http.errors import ApiError
+from sharpi.serve.http.errors import ApiError, raise_invalid
+
+_MODES: dict[str, Literal["auto", "none", "required"]] = {
+    "auto": "auto",
+    "any": "required",
+    "tool": "required",
+    "none": "none",
+}
+
+
+def tools_of(bodies: Sequence[ToolBody] | None) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """Returns the client's tools, and the types of those that Anthropic's servers would run.
+
+    Raises ApiError for an empty name or two equal names.
+    """
+    own = [each for each in bodies or () if each.type == "custom"]
+    for index, body in enumerate(own):
+        if not body.name.strip():
+            raise_invalid(f"tools[{index}].name", "must not be empty")
+    schema = {"type": "object", "properties": {}}
+    tools = tuple(
+        Tool(each.name, each.description or "", each.input_schema or schema) for each in own
+    )
+    if len({tool.name for tool in tools}) < len(tools):
+        raise_invalid("tools", "has two tools with the same name")
+    return tools, tuple(each.type for each in bodies or () if each.type != "custom")
+
+
+def choice_of(body: ChoiceBody | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    """Converts `tool_choice`; raises ApiError if it names a tool that is not in `tools`."""
+    if body is None:
+        return ToolChoice()
+    name = body.name if body.type == "tool" else None
+    if body.type == "tool" and name is None:
+        raise_invalid("tool_choice.name", "is required")
+    if name is not None and name not in {tool.name for tool in tools}:
+        raise_invalid("tool_choice.name", f"'{name[:64]}' is not among the tools")
+    if _MODES[body.type] == "required" and not tools:
+        raise_invalid("tool_choice", "requires a call, but there are no tools")
+    return ToolChoice(_MODES[body.type], name, not body.disable_parallel_tool_use)
 
 
 class MessagesRequest(Struct, frozen=True):
@@ -54,8 +95,7 @@ def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
     if body.model is not None:
         host.require_model(body.model)
     _refuse_thread(body)
-    _refuse_edits(body.context_management)
-    tools = tools_of(body.tools)
+    tools, of_servers = tools_of(body.tools)
     effort, shape = _output_config(body)
     thinking, shows_thinking = _thinking(body, effort)
     messages, prefill = _without_prefill(messages_of(body))
@@ -70,6 +110,7 @@ def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
         thinking.template_values,
         prefill,
         has_strict_calls=any(tool.strict for tool in body.tools or ()),
+        notes=left_out(of_servers),
     )
     return call, shows_thinking
 
@@ -105,18 +146,9 @@ def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
         return None, AnswerShape()
     if config.format is None:
         return config.effort, AnswerShape()
-    shape = shape_of(config.format, "output_config.format", nested=False)
+    shape = shape_of(config.format, "output_config.format")
     wanted = with_limits(shape.value)
     return config.effort, shape if wanted == shape.value else replace(shape, wanted=wanted)
-
-
-def _refuse_edits(management: ContextManagement | None) -> None:
-    """Raises ApiError for edits of the conversation, unless they clear reasoning."""
-    for index, edit in enumerate((management and management.edits) or ()):
-        if not edit.type.startswith("clear_thinking_"):
-            path = f"context_management.edits[{index}].type"
-            message = f"'{edit.type[:40]}' cannot be honoured: sharpi edits no conversations"
-            raise_invalid(path, message)
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:

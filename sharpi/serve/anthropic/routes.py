@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse, Response
 from sharpi.serve.anthropic.bodies import CountBody, MessagesBody
 from sharpi.serve.anthropic.request import MessagesRequest, counted_call, messages_request
 from sharpi.serve.anthropic.stream import message_events, whole_message
-from sharpi.serve.chat.answer_parts import PromptRequest
+from sharpi.serve.chat.chat_call import PromptRequest
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint, prepared
@@ -44,10 +44,13 @@ class AnthropicRoutes:
             return asked, model.prompt_requests(asked.call)
 
         asked, [prompt_request] = await prepared(request, MessagesBody, prepare)
+        self._host.note(asked.call.notes)
+        headers = asked.call.headers
         if asked.is_stream:
             events = message_events(self._host, prompt_request, asked.shows_thinking)
-            return await event_stream(events, error_event)
-        return JSONResponse(await whole_message(self._host, prompt_request, asked.shows_thinking))
+            return await event_stream(events, error_event, headers)
+        answer = await whole_message(self._host, prompt_request, asked.shows_thinking)
+        return JSONResponse(answer, headers=headers)
 
     async def count_tokens(self, request: Request) -> Response:
         """Counts the tokens of a conversation's prompt."""

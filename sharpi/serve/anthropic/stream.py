@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import (
+from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
+from sharpi.serve.chat.chat_call import (
     AnswerDeltaOrEnd,
     AnswerEnd,
     EndReason,
     PromptRequest,
     Usage,
 )
-from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import Events, named_event
 

@@ -1,16 +1,138 @@
 """Builds the constraint on an answer from its tools, its required form and its reasoning budget."""
 
 import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from msgspec.structs import replace
+
+from sharpi.constraints.after_reasoning import AfterReasoning
+from sharpi.constraints.after_trigger import AfterTrigger
 from sharpi.constraints.answer_part import within_answer
 from sharpi.constraints.both import Both
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
+from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.reasoning_budget import ReasoningBudget
+from sharpi.constraints.schema.json_schema import rewritten_schema
+from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.tools import Tool
 from sharpi.errors import GrammarError
-from sharpi.serve.chat.call_constraint import ConstrainedModel, call_constraint, may_reason
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.http.errors import invalid_request
+from sharpi.tokenizer.tokenizer import Tokenizer
+
+_START = "start: "
+
+
+class ConstrainedModel(Protocol):
+    """The interface of a model that building constraints needs."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+
+    @property
+    def dialogue(self) -> DialogueFormat:
+        """The model's format of reasoning and tool calls."""
+
+    @property
+    def grammars(self) -> Grammars:
+        """The compiler of grammars; its first use is slow, because it builds tables."""
+
+
+def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
+    """Returns the constraint of the tools, which applies after reasoning; None without one.
+
+    Raises ApiError for an unsupported schema or combination.
+    """
+    constraint = _of_answer(model, call)
+    markers = model.dialogue.reasoning
+    if constraint is None or markers is None or not may_reason(model, call, prompt):
+        return constraint
+    starts_inside = model.dialogue.starts_inside(prompt)
+    return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
+
+
+def may_reason(model: ConstrainedModel, call: ChatCall, prompt: str) -> bool:
+    """Returns whether the model may reason before its answer to `prompt`."""
+    is_format = model.dialogue.form.reasoning is not None
+    return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
+
+
+def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
+    if not call.tools or call.choice.mode == "none":
+        return None
+    if call.choice.mode == "required":
+        return _compiled(model, _grammar(model, call, call.choice.parallel))
+    if call.shape.kind != "text":
+        return _compiled(model, _call_or_shape(model, call))
+    return _strict(model, call) if call.has_strict_calls else None
+
+
+def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
+    """Returns the Lark grammar of an answer that is one tool call, or several with `parallel`."""
+    choice = replace(call.choice, mode="required", parallel=parallel)
+    return model.dialogue.call_grammar(_enforced(call.tools), choice) or ""
+
+
+def _enforced(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Returns the tools with their schemas rewritten into keywords that llguidance enforces."""
+    try:
+        return tuple(replace(each, parameters=rewritten_schema(each.parameters)) for each in tools)
+    except GrammarError as error:
+        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
+
+
+def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
+    """Returns the Lark grammar of an answer that is either tool calls or JSON.
+
+    Raises ApiError if the text must match a grammar, or the model's format does not allow both.
+    """
+    if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
+        raise invalid_request(
+            "with this model or grammar, an answer cannot both have a format and call tools",
+            param=call.shape.param,
+        )
+    calls, _, rules = _grammar(model, call, call.choice.parallel).partition("\n")
+    schema = json.dumps(_shape_schema(call), ensure_ascii=False)
+    return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
+
+
+def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
+    try:
+        return rewritten_schema(call.shape.value or {"type": "object"})
+    except GrammarError as error:
+        raise invalid_request(str(error), param=call.shape.param) from None
+
+
+def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
+    """Returns a constraint that applies from the begin marker of a tool call to its end.
+
+    Text outside of calls is not constrained. Returns None if the model's format has no such marker.
+    """
+    form = model.dialogue.form
+    written = form.write([(call.tools[0].name, {})])
+    marker = next((mark for mark in form.markers if written.startswith(mark)), None)
+    if marker is None:
+        return None
+    grammar = _grammar(model, call, parallel=False)
+    ready = [_compiled(model, grammar)]
+    return AfterTrigger(
+        lambda: ready.pop() if ready else model.grammars.lark(grammar),
+        model.tokenizer,
+        marker,
+        includes_trigger=True,
+        repeats=call.choice.parallel,
+    )
+
+
+def _compiled(model: ConstrainedModel, grammar: str) -> GrammarConstraint:
+    try:
+        return model.grammars.lark(grammar)
+    except GrammarError as error:
+        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
 
 
 def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:

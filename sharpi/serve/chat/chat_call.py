@@ -1,12 +1,23 @@
-"""ChatCall: a chat request, to which the requests of all chat APIs are translated."""
+"""ChatCall: a chat request, to which the requests of all chat APIs are translated.
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+PromptRequest asks for one answer to it; AnswerDelta and AnswerEnd are the parts of the answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from sharpi.config import GenerationRequest
+from sharpi.dialogue.events import AnswerEvent
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.serve.host.answer_group import AnswerRequest
+from sharpi.serve.http.errors import raise_invalid
+
+if TYPE_CHECKING:
+    from sharpi.dialogue.answer_parser import AnswerParser
+
 
 Message: TypeAlias = dict[str, Any]
 
@@ -36,9 +47,77 @@ class ChatCall(Struct, frozen=True):
     num_answers: int = 1  # answer i uses the given seed plus i
     # Calls follow the schemas of their tools even if no call is required.
     has_strict_calls: bool = False
+    # Parts of the request that have no effect, a line each for the log.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header that tells the client about `notes`; empty without any."""
+        text = "; ".join(self.notes)
+        clean = "".join(each if " " <= each <= "~" else "?" for each in text)
+        return {"X-Sharpi-Note": clean} if clean else {}
 
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """Returns a tool call in the form of OpenAI's messages; `arguments` is JSON text."""
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}
+
+
+_KINDS = ("image", "audio", "video", "file", "document")
+
+
+def omitted(kind: str, refuses: str | None = None) -> str:
+    """Returns what the model reads in place of a part that is not text, as `[image omitted]`.
+
+    `refuses`: the path of the content, to raise ApiError instead.
+    """
+    name = next((each for each in _KINDS if each in kind), kind[:40])
+    if refuses is not None:
+        raise_invalid(refuses, f"has a part of type '{kind[:40]}', and the model reads text only")
+    return f"[{name} omitted]"
+
+
+def left_out(kinds: Sequence[str]) -> tuple[str, ...]:
+    """Returns the note on tools of these types, which only other servers run."""
+    names = ", ".join(sorted({kind[:40] for kind in kinds}))
+    return (f"tools that sharpi does not run were left out of a request: {names}",) if kinds else ()
+
+
+EndReason = Literal["stop", "stop_string", "length", "context", "calls"]
+
+
+class Usage(Struct, frozen=True):
+    """The token counts of one answer."""
+
+    num_prompt: int = 0  # including tokens found in the KV cache
+    num_cached: int = 0  # prompt tokens found in the KV cache
+    num_generated: int = 0
+    num_reasoning: int = 0
+
+
+class AnswerDelta(Struct, frozen=True):
+    """One part of an answer: a piece of text, of reasoning or of a tool call."""
+
+    event: AnswerEvent
+    tokens: tuple[SampledToken, ...] = ()  # of a piece of text; empty for reasoning and calls
+
+
+class AnswerEnd(Struct, frozen=True):
+    """The end of an answer: its reason and its token counts."""
+
+    reason: EndReason
+    usage: Usage
+    stop: str | None = None  # the stop string that ended the answer
+
+
+AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd
+
+
+class PromptRequest(AnswerRequest, frozen=True, eq=False):
+    """The request for one answer, with the parser for reasoning and tool calls in its text."""
+
+    parser: "AnswerParser | None" = None  # None treats the complete answer as text
+    parallel_calls: bool = True
+    # Called with text, token ids and end token when the answer ends by an end token.
+    remember: Callable[[str, list[int], int], None] | None = None

@@ -15,10 +15,9 @@ from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.engine.engine import Engine
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
-from sharpi.serve.chat.answer_parts import PromptRequest
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -4,36 +4,34 @@ GenerationBody adds the parameters that OpenAI's APIs share.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.serve.chat.chat_call import AnswerShape
-from sharpi.serve.chat.foreign_body import ForeignBody
-from sharpi.serve.chat.shape_body import FormatBody, shape_of
+from sharpi.serve.chat.refused import REFUSED
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import Body, Ignored
-from sharpi.serve.http.body_faults import raise_invalid
+from sharpi.serve.http.body import Body, Refusals
+from sharpi.serve.http.errors import raise_invalid
 
 MAX_ANSWERS = 16
 MAX_LOGPROBS = 20
 MAX_TOKENS = 2**31 - 1
 _MAX_SEED = 2**63 - 1
 _MAX_BIASES = 1024
+_FORBIDS = -100.0  # the least bias, as for OpenAI
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 RepeatPenalty = Annotated[float, Meta(ge=0.01, le=10)]
-Bias = Annotated[float, Meta(ge=-100, le=100)]
+Bias = Annotated[float, Meta(ge=-100, le=100)] | bool
 Limit = Annotated[int, Meta(ge=-1, le=MAX_TOKENS)]  # a number of tokens; -1 for no limit
 Count = Annotated[int, Meta(ge=1, le=MAX_ANSWERS)]
 NumLogprobs = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
-Stops = Annotated[
-    str | Annotated[list[str], Meta(max_length=16, extra={"items": "strings"})],
-    Meta(extra={"must": "must be a string or a list of strings"}),
-]
+Stops = str | Annotated[list[str], Meta(max_length=256)]
+Schema = dict[str, Any] | bool
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
@@ -49,8 +47,10 @@ _EFFORTS: Mapping[Effort, str | None] = {
 }
 
 
-class SamplingBody(ForeignBody):
+class SamplingBody(Body):
     """Sampling, biases and limits of reasoning; names are OpenAI's, otherwise llama.cpp's."""
+
+    refused: ClassVar[Refusals] = REFUSED
 
     model: str | None = None
     stream: bool | None = None
@@ -64,13 +64,11 @@ class SamplingBody(ForeignBody):
     repetition_penalty: RepeatPenalty | None = None  # another name of repeat_penalty
     repeat_last_n: Annotated[int, Meta(ge=-1, le=MAX_TOKENS)] | None = None
     seed: Annotated[int, Meta(ge=-_MAX_SEED - 1, le=_MAX_SEED)] | None = None
-    logit_bias: dict[str, Bias] | None = None  # by token id
+    # By token id, or pairs of an id and its bias; false forbids the token.
+    logit_bias: dict[str, Bias] | list[tuple[int, Bias]] | None = None
     enable_thinking: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    metadata: Ignored = None
-    service_tier: Ignored = None
-    cache_control: Ignored = None
 
 
 def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
@@ -85,26 +83,28 @@ def sampling_of(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
         "frequency_penalty": body.frequency_penalty,
         "repeat_penalty": other if body.repeat_penalty is None else body.repeat_penalty,
         "penalty_last_n": body.repeat_last_n,
-        "seed": None if body.seed is None else body.seed & _MAX_SEED,
+        # -1 is random, as for llama.cpp.
+        "seed": None if body.seed in (None, -1) else body.seed & _MAX_SEED,
     }
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 
 
 def logit_bias_of(body: SamplingBody, vocab_size: int) -> tuple[tuple[int, float], ...]:
     """Returns (token id, bias) pairs, sorted by the text of the id; raises ApiError."""
-    biases = body.logit_bias or {}
+    given = body.logit_bias or {}
+    biases = given if isinstance(given, dict) else {str(token): bias for token, bias in given}
     if len(biases) > _MAX_BIASES:
         raise_invalid("logit_bias", f"must have {_MAX_BIASES} tokens at most")
     return tuple(_biases(biases, vocab_size))
 
 
-def _biases(biases: dict[str, float], vocab_size: int) -> Iterator[tuple[int, float]]:
+def _biases(biases: Mapping[str, float | bool], vocab_size: int) -> Iterator[tuple[int, float]]:
     for name in sorted(biases):
         is_id = name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocab_size
         if not is_id:
             message = f"must be the id of a token, from 0 to {vocab_size - 1}"
             raise_invalid(f"logit_bias.{name[:40]}", message)
-        yield int(name), biases[name]
+        yield int(name), _FORBIDS if biases[name] is False else float(biases[name])
 
 
 class Thinking(Struct, frozen=True):
@@ -133,12 +133,24 @@ def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:
     return Thinking(is_enabled, body.thinking_budget, values)
 
 
+class NamedSchema(Body):
+    """The schema of chat completions."""
+
+    schema: Schema | None = None
+
+
+class FormatBody(Body):
+    """Text, any JSON object, or JSON that follows a schema."""
+
+    type: Literal["text", "json_object", "json_schema"] | None = None
+    json_schema: NamedSchema | None = None
+    schema: Schema | None = None
+
+
 class StreamOptions(Body):
     """The options of a stream; `include_usage` adds the usage at its end."""
 
     include_usage: bool | None = None
-    include_obfuscation: Ignored = None
-    continuous_usage_stats: Ignored = None
 
 
 class GenerationBody(SamplingBody):
@@ -149,13 +161,8 @@ class GenerationBody(SamplingBody):
     stop: Stops | None = None
     ignore_eos: bool | None = None
     response_format: FormatBody | None = None
+    json_schema: Schema | None = None  # llama.cpp's name of the schema of the answer
     grammar: str | None = None  # GBNF, or Lark in llguidance's dialect
-    user: Ignored = None
-    safety_identifier: Ignored = None
-    prompt_cache_key: Ignored = None
-    prompt_cache_options: Ignored = None
-    prompt_cache_retention: Ignored = None
-    cache_prompt: Ignored = None
 
 
 def generation_of(
@@ -181,12 +188,27 @@ def first_limit(*limits: int | None) -> int | None:
 
 
 def answer_shape(body: GenerationBody) -> AnswerShape:
-    """Returns the required form of the answer, from `response_format` or `grammar`."""
+    """Returns the form that the answer must have: `response_format`, `json_schema` or `grammar`."""
     shape = AnswerShape()
     if body.response_format is not None:
-        shape = shape_of(body.response_format, "response_format", nested=True)
-    if body.grammar is None or (body.grammar == "" and shape.kind != "text"):
+        shape = shape_of(body.response_format, "response_format")
+    if body.json_schema is not None and shape.kind == "text":
+        shape = AnswerShape("json_schema", body.json_schema, "json_schema")
+    if not body.grammar:
         return shape
     if shape.kind != "text":
         raise_invalid("grammar", "and 'response_format' exclude each other")
     return AnswerShape("grammar", body.grammar, "grammar")
+
+
+def shape_of(form: FormatBody, path: str) -> AnswerShape:
+    """Converts a format, whose schema may be in `schema` or in `json_schema.schema`."""
+    if form.type in (None, "text"):
+        return AnswerShape()
+    nested = form.json_schema
+    schema = form.schema if nested is None or nested.schema is None else nested.schema
+    if schema is not None:  # llama.cpp's server accepts a schema with json_object, too
+        return AnswerShape("json_schema", schema, path)
+    if form.type == "json_schema":
+        raise_invalid(f"{path}.schema", "is required")
+    return AnswerShape("json_object", None, path)

@@ -17,8 +17,7 @@ from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
 from sharpi.errors import ModelFileError
 from sharpi.serve.host.answer_group import QueuedAnswer
-from sharpi.serve.host.hosted_model import HostedModel, release_memory
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import HostedModel, Loaded, release_memory
 from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
 
 T = TypeVar("T")

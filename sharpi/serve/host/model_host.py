@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, TypeVar
 
@@ -15,13 +15,14 @@ from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.engine.scheduling.prompt_scores import PromptScores
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
-from sharpi.serve.host.loaded import MOST_BODY_BYTES, Loaded
+from sharpi.serve.host.hosted_model import MOST_BODY_BYTES, Loaded
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.http.access import Admission, client_of
 from sharpi.serve.http.errors import ApiError, stopping, unknown_model
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
+_MAX_NOTES = 1000  # different lines about requests that the log gets
 
 
 class ModelHostSettings(Struct, frozen=True):
@@ -50,6 +51,7 @@ class ModelHost:
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.settings, self.created = settings, int(time.time())
+        self._log, self._noted = log, set[str]()
         self._thread = EngineThread(load, settings.max_parallel, settings.idle_seconds, log)
         self._open: set[AnswerGroup] = set()
         self._admission = Admission(settings.max_parallel + settings.max_waiting)
@@ -72,6 +74,13 @@ class ModelHost:
     def model_id(self) -> str:
         """The model's name in the APIs."""
         return self.settings.model_id
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Logs each line about requests once."""
+        for line in lines:
+            if line not in self._noted and len(self._noted) < _MAX_NOTES:
+                self._noted.add(line)
+                self._log(line)
 
     def require_model(self, name: str) -> None:
         """Raises ApiError 404 unless `name` is this model's name or an alias."""

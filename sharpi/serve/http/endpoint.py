@@ -1,7 +1,12 @@
-"""Endpoint: a method and path of the server, with its handler and the type of its body."""
+"""Endpoint: a method and path of the server, with its handler and the type of its body.
+
+The files of the web page are endpoints, too.
+"""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -10,14 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from sharpi.resources import page_folder
 from sharpi.serve.http.access import PAGE_FOLDER
 from sharpi.serve.http.body import Body, build_decoder, decode_body
-from sharpi.serve.http.json_size import check_json_size
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
-_SMALL = 4 << 10  # bytes; smaller bodies are parsed without counting their values
 
 
 class Endpoint(Struct, frozen=True):
@@ -77,11 +81,62 @@ class EndpointTable:
 async def prepared(request: Request, kind: type[B], prepare: Callable[[B], T]) -> T:
     """Decodes the body to `kind` and returns `prepare(body)`, both in a worker thread."""
     data = await request.body()
-    return await asyncio.to_thread(lambda: prepare(read_body_as(data, kind)))
+    return await asyncio.to_thread(lambda: prepare(decode_body(data, kind)))
 
 
-def read_body_as(data: bytes, kind: type[B]) -> B:
-    """Decodes a JSON body to `kind`; raises ApiError if it is invalid or has too many values."""
-    if len(data) > _SMALL:
-        check_json_size(data)
-    return decode_body(data, kind)
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+# The page may load only its own files: no code that a model writes, and nothing from other hosts.
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+
+
+class PageFile(Struct, frozen=True):
+    """One file of the web page, with its content in memory."""
+
+    content: bytes
+    media_type: str
+    tag: str  # changes whenever the content does
+
+    async def respond(self, request: Request) -> Response:
+        """Returns the file, or status 304 if the client has this version cached."""
+        headers = self._headers()
+        if self.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers=headers, media_type=self.media_type)
+
+    def _headers(self) -> dict[str, str]:
+        """Returns headers for caching with revalidation, and for security."""
+        return {
+            "Cache-Control": "no-cache",
+            "ETag": self.tag,
+            "Content-Security-Policy": _POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+
+
+def page_endpoints() -> list[Endpoint]:
+    """Returns the endpoints of `/`, and of all files that the web page loads, under `/page/`."""
+    folder = page_folder()
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
+    return [_endpoint(folder, path) for path in files]
+
+
+def _endpoint(folder: Path, path: Path) -> Endpoint:
+    name = path.relative_to(folder).as_posix()
+    address = "/" if name == "index.html" else f"{PAGE_FOLDER}{name}"
+    return Endpoint("GET", address, _read(path).respond, is_public=False)
+
+
+def _read(path: Path) -> PageFile:
+    content = path.read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    return PageFile(content, _TYPES[path.suffix], tag)

@@ -4,7 +4,7 @@ Paths under /v1/messages and /messages use Anthropic's form, all other paths Ope
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.responses import JSONResponse
 
@@ -50,6 +50,11 @@ class ApiError(Exception):
 def invalid_request(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:
     """Returns ApiError 400 for an invalid request; `param` is the path of the invalid member."""
     return ApiError(400, message, code, param)
+
+
+def raise_invalid(path: str, message: str) -> NoReturn:
+    """Raises ApiError 400 with the text "'PATH' MESSAGE" for an invalid member."""
+    raise invalid_request(f"'{path}' {message}", param=path)
 
 
 def busy(num_open: int) -> ApiError:

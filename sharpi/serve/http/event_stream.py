@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeAlias
 
 from starlette.responses import StreamingResponse
@@ -29,13 +29,17 @@ def named_event(data: dict[str, Any]) -> bytes:
     return b"event: " + str(data["type"]).encode() + b"\n" + data_event(data)
 
 
-async def event_stream(events: Events, error_event: Callable[[ApiError], bytes]) -> "EventResponse":
+async def event_stream(
+    events: Events,
+    error_event: Callable[[ApiError], bytes],
+    headers: Mapping[str, str] | None = None,
+) -> "EventResponse":
     """Waits for the first event, and returns the response that streams all events.
 
     An error before the first event is raised; a later error is sent as an `error_event`.
     """
     try:
-        return EventResponse(await anext(events), events, error_event)
+        return EventResponse(await anext(events), events, error_event, headers or {})
     except BaseException:
         await events.aclose()
         raise
@@ -45,10 +49,16 @@ class EventResponse(StreamingResponse):
     """Sends each event as it arrives, and closes the generator however the response ends."""
 
     def __init__(
-        self, first: bytes, events: Events, error_event: Callable[[ApiError], bytes]
+        self,
+        first: bytes,
+        events: Events,
+        error_event: Callable[[ApiError], bytes],
+        headers: Mapping[str, str],
     ) -> None:
         super().__init__(
-            _guarded(first, events, error_event), media_type="text/event-stream", headers=_HEADERS
+            _guarded(first, events, error_event),
+            media_type="text/event-stream",
+            headers={**_HEADERS, **headers},
         )
         self._events = events
 

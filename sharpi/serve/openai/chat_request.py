@@ -1,5 +1,7 @@
 """ChatRoute: translates the body of /v1/chat/completions to a ChatCall, and responds to it."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -8,17 +10,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.answer_parts import PromptRequest
-from sharpi.serve.chat.chat_call import ChatCall, Message, call_message
+from sharpi.serve.chat.chat_call import ChatCall, Message, PromptRequest, call_message, left_out
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body_faults import raise_invalid
 from sharpi.serve.http.endpoint import prepared
+from sharpi.serve.http.errors import raise_invalid
 from sharpi.serve.http.event_stream import event_stream
+from sharpi.serve.openai.bodies import CallBody, ChatBody, MessageBody, text_of
 from sharpi.serve.openai.chat import chat_chunks, chat_completion, error_event
-from sharpi.serve.openai.chat_body import CallBody, ChatBody, MessageBody, text_of
-from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
+from sharpi.serve.openai.tools import OfferedTools, choice_of, tools_of
 
 _SAME_ROLES = {"developer": "system", "function": "tool"}
 
@@ -38,12 +39,15 @@ class ChatRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, prompt_requests = await prepared(request, ChatBody, prepare)
+        self._host.note(asked.call.notes)
+        headers = asked.call.headers
         if asked.wants_progress:
             prompt_requests = [replace(each, wants_progress=True) for each in prompt_requests]
         if asked.is_stream:
             chunks = chat_chunks(self._host, prompt_requests, model.tokenizer, asked.includes_usage)
-            return await event_stream(chunks, error_event)
-        return JSONResponse(await chat_completion(self._host, prompt_requests, model.tokenizer))
+            return await event_stream(chunks, error_event, headers)
+        answer = await chat_completion(self._host, prompt_requests, model.tokenizer)
+        return JSONResponse(answer, headers=headers)
 
 
 class ChatRequest(Struct, frozen=True):
@@ -60,11 +64,11 @@ def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
     limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages, prefill = _messages_and_prefill(body)
-    choice, is_strict = ToolChoice(), False
+    offered, choice = OfferedTools(), ToolChoice()
     tools: tuple[Tool, ...] = ()
     if body.tools or body.tool_choice is not None:
-        choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, tools_of(body.tools))
-        is_strict = has_strict_tool(body.tools)
+        offered = tools_of(body.tools)
+        choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, offered.tools)
     thinking = thinking_of(body, body.reasoning_effort)
     call = ChatCall(
         messages,
@@ -77,7 +81,8 @@ def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
         thinking.template_values,
         prefill,
         body.n or 1,
-        is_strict,
+        offered.is_strict,
+        left_out(offered.left_out),
     )
     includes_usage = body.stream_options is not None and body.stream_options.include_usage
     is_stream = body.stream or False
@@ -98,7 +103,7 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
 
     With "continue_final_message" that is the text of the last message, otherwise "".
     """
-    messages = tuple(_message(each, f"messages[{i}]") for i, each in enumerate(body.messages))
+    messages = messages_of(body.messages)
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt is continues:
         why = "it goes with 'continue_final_message'"
@@ -111,19 +116,26 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
     return messages[:-1], last["content"]
 
 
-def _message(body: MessageBody, path: str) -> Message:
+def messages_of(bodies: Sequence[MessageBody]) -> tuple[Message, ...]:
+    """Converts the messages; a picture in a question is refused, one in the history is named."""
+    answered = max((i for i, each in enumerate(bodies) if each.role == "assistant"), default=-1)
+    return tuple(
+        _message(each, f"messages[{i}].content" if i > answered and each.role == "user" else None)
+        for i, each in enumerate(bodies)
+    )
+
+
+def _message(body: MessageBody, refuses: str | None) -> Message:
     """Converts one message for a ChatCall; the role "developer" becomes "system"."""
-    content = body.content
-    if not isinstance(content, str):
-        content = text_of(content, f"{path}.content")
     message: Message = {"role": _SAME_ROLES.get(body.role, body.role)}
     if body.role == "assistant":
         message |= _assistant(body)
-    elif content is None:
-        raise_invalid(f"{path}.content", "is required")
     if body.role in ("tool", "function") and body.tool_call_id:
         message["tool_call_id"] = body.tool_call_id
-    return message | {"content": content or ""} | ({"name": body.name} if body.name else {})
+    content = body.content
+    if not isinstance(content, str):
+        content = text_of(content, refuses=refuses) or ""
+    return message | {"content": content} | ({"name": body.name} if body.name else {})
 
 
 def _assistant(body: MessageBody) -> Message:
@@ -138,4 +150,7 @@ def _assistant(body: MessageBody) -> Message:
 
 
 def _call(body: CallBody) -> dict[str, Any]:
-    return call_message(body.id or "", body.function.name, body.function.arguments or "{}")
+    arguments = body.function.arguments or "{}"
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return call_message(body.id or "", body.function.name, arguments)

@@ -1,13 +1,15 @@
 """The output items of a response: message, reasoning and function call, with their events."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from sharpi.dialogue.events import CallBegin
-from sharpi.serve.chat.answer_parts import AnswerDelta
 from sharpi.serve.chat.answer_reading import new_id
-from sharpi.serve.openai.logprobs import listed_logprobs
+from sharpi.serve.chat.chat_call import AnswerDelta
+from sharpi.serve.openai.chat import listed_logprobs
+from sharpi.serve.openai.tools import CUSTOM_ARGUMENT
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 Event = dict[str, Any]
@@ -129,3 +131,28 @@ class CallItem(Item):
         self.body["arguments"] = text or "{}"
         done = {"arguments": self.body["arguments"], "name": self.body["name"]}
         yield self._event("function_call_arguments.done", **done)
+
+
+class CustomCallItem(Item):
+    """The output item with a call of a custom tool, whose text is an argument of a function."""
+
+    def __init__(self, index: int, tokenizer: Tokenizer, name: str) -> None:
+        call = {"type": "custom_tool_call", "call_id": new_id("call_"), "name": name}
+        super().__init__(index, tokenizer, {"id": new_id("ctc_"), **call, "input": ""})
+
+    def add(self, part: AnswerDelta) -> Iterator[Event]:
+        self._piece(part)
+        return iter(())
+
+    def contents_end(self, text: str) -> Iterator[Event]:
+        self.body["input"] = _custom_text(text)
+        yield self._event("custom_tool_call_input.delta", delta=self.body["input"])
+        yield self._event("custom_tool_call_input.done", input=self.body["input"])
+
+
+def _custom_text(arguments: str) -> str:
+    """Returns the text in a custom tool's arguments; the arguments as they are if it has none."""
+    try:
+        return str(json.loads(arguments)[CUSTOM_ARGUMENT])
+    except (ValueError, KeyError, TypeError):
+        return arguments

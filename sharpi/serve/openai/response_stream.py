@@ -8,21 +8,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_parts import (
+from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
+from sharpi.serve.chat.chat_call import (
     AnswerDelta,
     AnswerDeltaOrEnd,
     AnswerEnd,
     PromptRequest,
     Usage,
 )
-from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.errors import ApiError
 from sharpi.serve.http.event_stream import Events, event_stream, named_event
-from sharpi.serve.openai.response_output import CallItem, Item, MessageItem, ReasoningItem
-from sharpi.serve.openai.responses_body import ResponsesBody
+from sharpi.serve.openai.bodies import ResponsesBody
+from sharpi.serve.openai.response_output import (
+    CallItem,
+    CustomCallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+)
 from sharpi.serve.openai.responses_request import ResponsesRequest, responses_request
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -33,7 +39,7 @@ class ResponseEvents:
     """Builds one response, and the numbered events of its stream."""
 
     def __init__(self, host: ModelHost, asked: ResponsesRequest, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._custom = tokenizer, asked.custom
         self._number = -1
         self._item: Item | None = None
         self.response: Event = {
@@ -90,7 +96,8 @@ class ResponseEvents:
                 yield from self._in(ReasoningItem, part)
             case CallBegin(_, name):
                 yield from self._close()
-                yield from self._open(CallItem(self._index, self._tokenizer, name))
+                kind = CustomCallItem if name in self._custom else CallItem
+                yield from self._open(kind(self._index, self._tokenizer, name))
             case CallArguments(_, text) if text and self._item is not None:
                 yield from self._item.add(part)
 
@@ -160,7 +167,10 @@ class ResponsesRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, [prompt_request] = await prepared(request, ResponsesBody, prepare)
+        self._host.note(asked.call.notes)
+        headers = asked.call.headers
         events = ResponseEvents(self._host, asked, model.tokenizer)
         if asked.is_stream:
-            return await event_stream(events.stream(self._host, prompt_request), events.error_event)
-        return JSONResponse(await events.whole(self._host, prompt_request))
+            stream = events.stream(self._host, prompt_request)
+            return await event_stream(stream, events.error_event, headers)
+        return JSONResponse(await events.whole(self._host, prompt_request), headers=headers)

@@ -1,5 +1,6 @@
-"""Translates the body of /v1/responses to a ChatCall."""
+"""Translates the body of /v1/responses, and its input items, to a ChatCall."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,17 +8,97 @@ import msgspec
 from msgspec import Struct
 
 from sharpi.config import SamplingParams
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
-from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
-from sharpi.serve.chat.shape_body import shape_of
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, call_message, left_out
+from sharpi.serve.chat.generation_body import (
+    answer_shape,
+    first_limit,
+    generation_of,
+    shape_of,
+    thinking_of,
+)
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body_faults import raise_invalid
-from sharpi.serve.openai.response_input import messages_of
-from sharpi.serve.openai.responses_body import ResponsesBody
-from sharpi.serve.openai.tools import choice_of, has_strict_tool, tools_of
+from sharpi.serve.http.errors import raise_invalid
+from sharpi.serve.openai.bodies import InputItem, ResponsesBody, text_of
+from sharpi.serve.openai.tools import CUSTOM_ARGUMENT, choice_of, tools_of
+
+
+def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
+    """Returns the chat messages of a request: its instructions, then its text or input items."""
+    messages: list[Message] = []
+    if body.instructions:
+        messages.append({"role": "system", "content": body.instructions})
+    if isinstance(body.input, str):
+        return (*messages, {"role": "user", "content": body.input})
+    if not body.input:
+        raise_invalid("input", "must be a text or a list of items")
+    items = enumerate(body.input)
+    answered = max((i for i, each in items if each.role == "assistant"), default=-1)
+    for index, item in enumerate(body.input):
+        is_new = index > answered and item.role == "user"
+        _add(messages, item, f"input[{index}].content" if is_new else None)
+    return tuple(messages)
+
+
+def _add(messages: list[Message], item: InputItem, refuses: str | None) -> None:
+    """Adds an input item; consecutive items of the assistant become one message if possible.
+
+    `refuses`: the path of a content in which pictures are refused. Items of types that the model
+    cannot read, such as a search of the web, are left out.
+    """
+    match item.type or "message":
+        case "message":
+            _add_message(messages, item, refuses)
+        case "reasoning":
+            _assistant(messages, "reasoning_content", _reasoning(item))
+        case "function_call":
+            _add_call(messages, item, item.arguments or "{}")
+        case "custom_tool_call":
+            _add_call(messages, item, json.dumps({CUSTOM_ARGUMENT: item.input or ""}))
+        case "function_call_output" | "custom_tool_call_output":
+            output = text_of(item.output) or ""
+            messages.append({"role": "tool", "tool_call_id": item.call_id or "", "content": output})
+
+
+def _add_message(messages: list[Message], item: InputItem, refuses: str | None) -> None:
+    content, role = text_of(item.content, refuses=refuses) or "", item.role or "user"
+    if role == "assistant":
+        _assistant(messages, "content", content)
+    else:
+        messages.append({"role": "system" if role == "developer" else role, "content": content})
+
+
+def _reasoning(item: InputItem) -> str:
+    """Returns the text of a reasoning item, or its summaries if the text is missing."""
+    return text_of(item.content) or "\n".join(part.text for part in item.summary or ())
+
+
+def _add_call(messages: list[Message], item: InputItem, arguments: str) -> None:
+    call = call_message(item.call_id or "", item.name or "", arguments)
+    _turn(messages).setdefault("tool_calls", []).append(call)
+
+
+def _assistant(messages: list[Message], key: str, text: str) -> None:
+    """Adds a text under `key` to the last message, if it is the assistant's.
+
+    Otherwise adds a new message, also if the last one has tool calls or a text under `key`, or if
+    reasoning would follow its content.
+    """
+    turn = _turn(messages)
+    if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
+        turn = {"role": "assistant", "content": ""}
+        messages.append(turn)
+    if text:
+        turn[key] = text
+
+
+def _turn(messages: list[Message]) -> dict[str, Any]:
+    """Returns the last message if it is the assistant's; otherwise adds an empty message."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
 
 _LOGPROBS = "message.output_text.logprobs"
-_INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
 # Members of the request that the response repeats, with their defaults.
 _REPEATED: dict[str, Any] = {
     "instructions": None,
@@ -44,6 +125,7 @@ class ResponsesRequest(Struct, frozen=True):
     call: ChatCall
     is_stream: bool
     echoed: Mapping[str, Any]  # members of the request that the response repeats
+    custom: frozenset[str] = frozenset()  # the names of tools that take a text
 
 
 def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
@@ -51,7 +133,8 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
     limit = first_limit(body.max_output_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages = messages_of(body)
-    choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, tools_of(body.tools))
+    offered = tools_of(body.tools)
+    choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, offered.tools)
     effort = body.reasoning_effort if body.reasoning is None else body.reasoning.effort
     thinking = thinking_of(body, effort)
     call = ChatCall(
@@ -63,15 +146,14 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
         thinking.is_enabled,
         thinking.budget,
         thinking.template_values,
-        has_strict_calls=has_strict_tool(body.tools),
+        has_strict_calls=offered.is_strict,
+        notes=left_out(offered.left_out),
     )
-    return ResponsesRequest(call, body.stream or False, _repeated(body, request.sampling))
+    repeated = _repeated(body, request.sampling)
+    return ResponsesRequest(call, body.stream or False, repeated, offered.custom)
 
 
 def _num_logprobs(body: ResponsesBody) -> int | None:
-    for each in body.include or ():
-        if each not in _INCLUDED:
-            raise_invalid("include", f"cannot be honoured: '{each[:60]}'")
     if _LOGPROBS in (body.include or ()):
         return body.top_logprobs or 0
     return body.top_logprobs
@@ -80,7 +162,7 @@ def _num_logprobs(body: ResponsesBody) -> int | None:
 def _shape(body: ResponsesBody) -> AnswerShape:
     if body.text is None or body.text.format is None:
         return answer_shape(body)
-    return shape_of(body.text.format, "text.format", nested=False)
+    return shape_of(body.text.format, "text.format")
 
 
 def _repeated(body: ResponsesBody, sampling: SamplingParams) -> Mapping[str, Any]:

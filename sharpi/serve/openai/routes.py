@@ -12,12 +12,10 @@ from starlette.responses import JSONResponse, Response
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
-from sharpi.serve.openai.chat_body import ChatBody
+from sharpi.serve.openai.bodies import ChatBody, CompletionsBody, ResponsesBody
 from sharpi.serve.openai.chat_request import ChatRoute
 from sharpi.serve.openai.completions import CompletionsRoute
-from sharpi.serve.openai.completions_body import CompletionsBody
 from sharpi.serve.openai.response_stream import ResponsesRoute
-from sharpi.serve.openai.responses_body import ResponsesBody
 
 
 class Models:

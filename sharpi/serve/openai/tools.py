@@ -1,107 +1,80 @@
-"""The types of tools and tool choice in OpenAI's APIs, and their conversion.
+"""Converts the tools and tool choices of OpenAI's APIs."""
 
-In chat completions, a tool contains its function as an object. In responses, the tool itself has
-the function's fields.
-"""
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.http.body import Body, Ignored
-from sharpi.serve.http.body_faults import raise_invalid
+from sharpi.serve.http.errors import raise_invalid
+from sharpi.serve.openai.bodies import ChoiceBody, FunctionBody, Mode, ToolBody
 
-MAX_TOOLS = 256
-Mode = Literal["auto", "none", "required"]
-_Function = Annotated[
-    Literal["function"],
-    Meta(extra={"why": "sharpi has no tools of its own; only functions can be called"}),
-]
-
-
-class FunctionBody(Body):
-    """A function with the JSON schema of its arguments."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    cache_control: Ignored = None
-    output_schema: Ignored = None
-    defer_loading: Ignored = None
-    allowed_callers: Ignored = None
+# A custom tool takes one text, which a model writes as the argument of a function.
+CUSTOM_ARGUMENT = "input"
+_CUSTOM: dict[str, Any] = {
+    "type": "object",
+    "properties": {CUSTOM_ARGUMENT: {"type": "string"}},
+    "required": [CUSTOM_ARGUMENT],
+}
 
 
-class ToolBody(Body):
-    """A tool of chat completions."""
+class OfferedTools(Struct, frozen=True):
+    """The tools that the model may call, and those that only another server could run."""
 
-    function: FunctionBody
-    type: _Function | None = None
-    cache_control: Ignored = None
-
-
-class FlatToolBody(FunctionBody):
-    """A tool of the responses API."""
-
-    type: _Function | None = None
+    tools: tuple[Tool, ...] = ()
+    custom: frozenset[str] = frozenset()  # the names of tools that take a text
+    is_strict: bool = False  # a tool is marked as strict
+    left_out: tuple[str, ...] = ()  # types of tools that are not offered
 
 
-class NamedTool(Body):
-    """The name of a tool."""
-
-    name: str
-
-
-class AllowedTool(Body):
-    """One of the tools that may be called, by its name."""
-
-    type: Ignored = None
-    name: str | None = None
-    function: NamedTool | None = None
-
-
-class AllowedTools(Body):
-    """The tools that may be called."""
-
-    tools: list[AllowedTool]
-    mode: Literal["auto", "required"] | None = None
-
-
-class ChoiceBody(Body):
-    """The tool that must be called, or the tools that may be called."""
-
-    type: Literal["function", "allowed_tools"]
-    name: str | None = None
-    function: NamedTool | None = None
-    mode: Literal["auto", "required"] | None = None
-    tools: list[AllowedTool] | None = None
-    allowed_tools: AllowedTools | None = None
-
-
-def tools_of(bodies: Sequence[ToolBody | FlatToolBody] | None) -> tuple[Tool, ...]:
-    """Converts the functions; raises ApiError for an empty name or two equal names."""
-    tools = []
-    for index, body in enumerate(bodies or ()):
-        nested = isinstance(body, ToolBody)
-        function = body.function if isinstance(body, ToolBody) else body
+def tools_of(bodies: Sequence[ToolBody] | None) -> OfferedTools:
+    """Converts the tools; raises ApiError for an empty name or two equal names."""
+    tools: dict[str, Tool] = {}
+    custom, left_out, is_strict = set(), [], False
+    for path, body, in_namespace in _flat(bodies or ()):
+        function = _function_of(body)
+        if function is None:
+            left_out.append(body.type)
+            continue
         if not function.name.strip():
-            raise_invalid(
-                f"tools[{index}].{'function.' if nested else ''}name", "must not be empty"
-            )
+            raise_invalid(f"{path}.name", "must not be empty")
+        if function.name in tools:
+            if in_namespace:
+                continue
+            raise_invalid("tools", "has two tools with the same name")
         schema = function.parameters or {"type": "object", "properties": {}}
-        tools.append(Tool(function.name, function.description or "", schema))
-    if len({tool.name for tool in tools}) < len(tools):
-        raise_invalid("tools", "has two tools with the same name")
-    return tuple(tools)
+        tools[function.name] = Tool(function.name, function.description or "", schema)
+        is_strict |= bool(function.strict)
+        if body.type == "custom":
+            custom.add(function.name)
+    return OfferedTools(tuple(tools.values()), frozenset(custom), is_strict, tuple(left_out))
 
 
-def has_strict_tool(bodies: Sequence[ToolBody | FlatToolBody] | None) -> bool:
-    """Returns whether a tool is marked as strict."""
-    functions = (each.function if isinstance(each, ToolBody) else each for each in bodies or ())
-    return any(function.strict for function in functions)
+def _flat(bodies: Iterable[ToolBody]) -> Iterator[tuple[str, ToolBody, bool]]:
+    """Yields the tools with their paths, and those within a namespace in its place."""
+    for index, body in enumerate(bodies):
+        if body.type == "namespace":
+            yield from (
+                (f"tools[{index}].{path}", inner, True)
+                for path, inner, _ in _flat(body.tools or ())
+            )
+        else:
+            yield f"tools[{index}]", body, False
+
+
+def _function_of(body: ToolBody) -> FunctionBody | None:
+    """Returns the function of a tool; None for a tool that a server would have to run."""
+    if body.type == "custom":
+        return FunctionBody(name=body.name or "", description=body.description, parameters=_CUSTOM)
+    if body.type != "function":
+        return None
+    return body.function or FunctionBody(
+        name=body.name or "",
+        description=body.description,
+        parameters=body.parameters,
+        strict=body.strict,
+    )
 
 
 def choice_of(
@@ -129,18 +102,18 @@ def choice_of(
 def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] | None]:
     if not isinstance(body, ChoiceBody):
         return ToolChoice(body or "auto"), None
-    if body.type == "function":
+    if body.type in ("function", "custom"):
         name = body.function.name if body.function is not None else body.name
         return ToolChoice(
             "required", name or raise_invalid("tool_choice", "must have a tool's name")
         ), None
+    if body.type != "allowed_tools":
+        raise_invalid("tool_choice.type", f"'{body.type[:40]}' is no tool that the model can call")
     mode, tools = body.mode, body.tools
     if body.allowed_tools is not None:
         mode, tools = body.allowed_tools.mode, body.allowed_tools.tools
-    if tools is None:
-        raise_invalid("tool_choice", "must have a type and a tool")
-    names = {each.name if each.function is None else each.function.name for each in tools}
-    if None in names:
-        raise_invalid("tool_choice", "has a tool without a name")
+    names = {each.name if each.function is None else each.function.name for each in tools or ()}
     allowed = {name for name in names if name is not None}
+    if not allowed:
+        raise_invalid("tool_choice", "must have the names of tools")
     return ToolChoice("required" if mode == "required" else "auto"), allowed

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from sharpi.experts.stats.view import ExpertView
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 

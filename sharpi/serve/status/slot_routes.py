@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from sharpi.engine.prompt_cache.arithmetic import key_of
 from sharpi.engine.prompt_cache.model_digest import ModelDigest
 from sharpi.engine.prompt_cache.record import RecordFault
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import Body
 from sharpi.serve.http.endpoint import Endpoint, prepared

@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi import __version__
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import Loaded, ModelSnapshot, take_snapshot
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.host.model_snapshot import ModelSnapshot, take_snapshot
 from sharpi.serve.http.endpoint import Endpoint
 from sharpi.tiers.plan import Tier
 

@@ -7,11 +7,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi.serve.chat.chat_model import ChatModels
-from sharpi.serve.http.body import Body, Ignored
+from sharpi.serve.http.body import Body
 from sharpi.serve.http.endpoint import Endpoint, prepared
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-_IDS = Meta(extra={"must": "must be a list of token ids"})
 
 
 class TokenizeBody(Body):
@@ -20,14 +19,12 @@ class TokenizeBody(Body):
     content: str
     add_special: bool | None = None  # begins with BOS if the model expects it
     parse_special: bool | None = None  # true unless set to false
-    model: Ignored = None
 
 
 class DetokenizeBody(Body):
     """Token ids to turn into text, with control tokens shown."""
 
-    tokens: Annotated[list[TokenId], _IDS]
-    model: Ignored = None
+    tokens: list[TokenId]
 
 
 def endpoints(chats: ChatModels) -> list[Endpoint]:

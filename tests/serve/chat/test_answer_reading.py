@@ -9,8 +9,8 @@ from scripted_host import ScriptedHost
 from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import Text
 from sharpi.engine.sampling.text_delta import FinishInfo
-from sharpi.serve.chat.answer_parts import AnswerDelta, AnswerEnd, PromptRequest
 from sharpi.serve.chat.answer_reading import answers
+from sharpi.serve.chat.chat_call import AnswerDelta, AnswerEnd, PromptRequest
 
 
 def prompt_request(host: ScriptedHost) -> PromptRequest:

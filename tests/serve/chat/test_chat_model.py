@@ -13,11 +13,10 @@ from sharpi.config import GenerationRequest
 from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
-from sharpi.serve.chat.answer_parts import PromptRequest
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.chat_model import ChatModel, ChatModels, VocabularyTables
 from sharpi.serve.chat.prompt_tokens import PromptLimit
-from sharpi.serve.host.loaded import Loaded
+from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.http.errors import ApiError
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from sharpi.errors import UsageError
-from sharpi.serve.http.listener import bind, is_loopback, url_of
+from sharpi.serve.web_server import bind, is_loopback, url_of
 
 
 def test_a_free_port() -> None:

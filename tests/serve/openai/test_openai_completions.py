@@ -60,7 +60,6 @@ REFUSED = [
     ({"prompt": [[1, "x"]]}, "prompt"),
     ({"prompt": [99_999]}, "prompt"),
     ({"logprobs": 21}, "logprobs"),
-    ({"extra_body": {"messages": []}}, "messages"),
 ]
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sharpi.serve.http.page_files import page_endpoints
+from sharpi.serve.http.endpoint import page_endpoints
 
 NUM_LAYERS, NUM_EXPERTS, NUM_SLOTS = 24, 64, 16
 Deltas = list[dict[str, str]]

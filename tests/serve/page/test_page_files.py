@@ -7,8 +7,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sharpi.resources import page_folder
-from sharpi.serve.http.endpoint import EndpointTable
-from sharpi.serve.http.page_files import page_endpoints
+from sharpi.serve.http.endpoint import EndpointTable, page_endpoints
 
 PATHS = sorted(page.path for page in page_endpoints())
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

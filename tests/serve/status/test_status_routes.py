@@ -100,12 +100,11 @@ class TestTokens:
         [
             ("/tokenize", {}, "content"),
             ("/tokenize", {"content": 5}, "content"),
-            ("/tokenize", {"content": "a", "add_special": "yes"}, "add_special"),
-            ("/tokenize", {"content": "a", "wich": 1}, "wich"),
+            ("/tokenize", {"content": "a", "add_special": "perhaps"}, "add_special"),
             ("/detokenize", {}, "tokens"),
-            ("/detokenize", {"tokens": ["a"]}, "tokens"),
+            ("/detokenize", {"tokens": ["a"]}, "tokens[0]"),
             ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
-            ("/detokenize", {"tokens": [True]}, "tokens"),
+            ("/detokenize", {"tokens": [True]}, "tokens[0]"),
         ],
     )
     def test_refusals_name_the_field(

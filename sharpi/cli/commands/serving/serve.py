@@ -59,8 +59,8 @@ def serve(
             return
     from sharpi.cli.commands.serving.serving import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
-    from sharpi.serve.http.listener import bind
     from sharpi.serve.server_log import ServerLog
+    from sharpi.serve.web_server import bind
     from sharpi.system.heaps import share_heaps
 
     share_heaps()
