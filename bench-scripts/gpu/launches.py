@@ -19,7 +19,6 @@ from sharpi.device.counting import CountingDevice
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.settings import EngineSettings
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType, row_bytes
@@ -30,6 +29,7 @@ from sharpi.model.weights import load_weights
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
+from sharpi.tiers.settings import EngineSettings
 
 F32, Q4_K, Q6_K = QuantType.F32, QuantType.Q4_K, QuantType.Q6_K
 Q8_0, MXFP4 = QuantType.Q8_0, QuantType.MXFP4

@@ -10,7 +10,7 @@ from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu
 from sharpi.engine.placement.gpu_rates import gpu_rates
 from sharpi.engine.placement.slot_requests import resident_notes
-from sharpi.engine.settings import EngineSettings, decide
+from sharpi.engine.settings import decide
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import probe_hardware
@@ -18,6 +18,7 @@ from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.rope_override import with_rope
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.settings import EngineSettings
 from sharpi.tiers.slot_notes import slot_notes
 
 if TYPE_CHECKING:

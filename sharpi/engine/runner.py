@@ -21,10 +21,10 @@ from sharpi.engine.kv.state_pool import StatePool
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.state_layout import num_draft_states, num_states
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead

@@ -1,8 +1,6 @@
-"""EngineSettings, decided from the request, the model and the machine by pure functions."""
+"""Decides EngineSettings from the request, the model and the machine by pure functions."""
 
-from msgspec import Struct
-
-from sharpi.config import Feature, KvTypes, RunConfig, SpeculationConfig
+from sharpi.config import KvTypes, RunConfig, SpeculationConfig
 from sharpi.engine.kv.kv_choice import choose_kv_types
 from sharpi.engine.kv.kv_cut import checked_keep, pages_of
 from sharpi.engine.kv.kv_pool import kv_pages
@@ -11,13 +9,14 @@ from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
-from sharpi.hardware.thread_places import ThreadPlace, place_threads
+from sharpi.hardware.thread_places import place_threads
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.kv_keep import KEEP_WINDOW
 from sharpi.ops.state_layout import state_bytes
+from sharpi.tiers.settings import EngineSettings
 from sharpi.units import format_bytes
 
 DEFAULT_CONTEXT = 4096
@@ -28,54 +27,6 @@ STATEFUL_DRAFTS = 4  # with recurrent layers: each draft takes a copy of their s
 STATES_SHARE = 20  # copies that nobody asked for take at most one part in 20 of the file's size
 # Bytes read per token and thread, about 100 us, below which barriers cost more than a thread saves.
 BYTES_WORTH_A_THREAD = 4 << 20
-
-
-class EngineSettings(Struct, frozen=True):
-    """The settings by which a loaded model is computed.
-
-    Activations are rounded to `rounding`. One pass has at most `batch_size` tokens. `kv_types`: the
-    types of keys and values in the KV cache. A step has at most `num_parallel` sequences, which
-    share `num_kv_pages` pages; 0 stands for the pages of one context. `places`: the cores of each
-    thread of the pool; if empty, threads run anywhere. `capacity_factor` limits a GPU's rows for
-    routed tokens; None leaves room for all. A step checks at most `max_drafts` drafts of all
-    sequences together. Each head keeps `kv_keep` positions of a longer prompt; 0 keeps all.
-    Sliding-window layers, of at most `window` positions, have memory for `window_pages` pages of
-    keys and values; 0 stands for all pages.
-    """
-
-    context_size: int
-    batch_size: int
-    rounding: Rounding
-    instruction_set: str
-    num_threads: int
-    num_batch_threads: int
-    notes: tuple[str, ...] = ()
-    kv_notes: tuple[str, ...] = ()  # on a type of keys and values that was chosen
-    kv_types: KvTypes = KvTypes()
-    kv_keep: int = 0
-    window: int = 0
-    window_pages: int = 0
-    num_parallel: int = 1
-    num_kv_pages: int = 0
-    capacity_factor: float | None = None
-    disabled: tuple[Feature, ...] = ()  # what is switched off to find a fault
-    places: tuple[ThreadPlace, ...] = ()
-    max_drafts: int = 0
-
-    @property
-    def num_outputs(self) -> int:
-        """The maximum number of tokens of a decoding step whose logits are wanted."""
-        return self.num_parallel + self.max_drafts
-
-    @property
-    def pages_per_sequence(self) -> int:
-        """The number of KV pages of a whole context."""
-        return -(-self.context_size // PAGE_POSITIONS)
-
-    @property
-    def num_pages(self) -> int:
-        """The number of pages of the KV cache."""
-        return self.num_kv_pages or self.pages_per_sequence
 
 
 def decide(

@@ -9,7 +9,7 @@ from sharpi.tiers.gpu_experts import GpuExperts, all_experts_bytes, gpu_experts,
 from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 from sharpi.tiers.tier_budget import TierBudget
 
 RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
@@ -42,19 +42,19 @@ class GpuPlan(Struct, frozen=True):
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
-def plan_gpu(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
+def plan_gpu(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
     """Plans one GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
 
     The output matrix is placed first, then the layers, from the last one on. Experts have slots
     only if no layer was left out for lack of memory: a layer on the GPU saves more time than slots
     of the same size. If the user requested a number of layers, each is placed with all its experts.
     """
-    scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
+    scratch = scratch if request.sizes.gpu_scratch is None else request.sizes.gpu_scratch
     wanted = wanted_layers(model, request)
-    free_bytes = (request.vram or 0) - RESERVE_BYTES - scratch
+    free_bytes = request.vram - RESERVE_BYTES - scratch
     fitting = _fitting_layers(model, extra_bytes(model, request, kv), wanted, free_bytes)
     if fitting is None:
-        budget = TierBudget(Tier.VRAM, request.vram or 0)
+        budget = TierBudget(Tier.VRAM, request.vram)
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
     has_slots = len(fitting) == wanted or places_full_layers(request)
     plan = plan_layers(model, request, kv, scratch, fitting, has_slots=has_slots)
@@ -79,12 +79,12 @@ def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
     return replace(plan, places=(replace(place, num_bytes=budget.taken, embeds=True),))
 
 
-def extra_bytes(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[int]:
+def extra_bytes(model: ModelFacts, request: PlanRequest, kv: list[int]) -> list[int]:
     """Returns the bytes that each layer needs on a GPU in addition to its dense weights.
 
     They are the KV cache, and all experts if layers are placed with all their experts.
     """
-    kv = kv[: len(model.layers)] if request.gpu_kv is None else list(request.gpu_kv)
+    kv = kv[: len(model.layers)] if request.sizes.gpu_kv is None else list(request.sizes.gpu_kv)
     if not places_full_layers(request):
         return kv
     return [kv[i] + all_experts_bytes(model, request, i) for i in range(len(model.layers))]
@@ -92,7 +92,7 @@ def extra_bytes(model: ModelFacts, request: TierRequest, kv: list[int]) -> list[
 
 def plan_layers(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     kv: list[int],
     scratch: int,
     fitting: list[int],
@@ -105,10 +105,10 @@ def plan_layers(
 
     Experts have slots only with `has_slots`. With `has_output`, the output matrix is included.
     """
-    tier_budget = TierBudget(Tier.VRAM, request.vram or 0)
-    kv = kv if request.gpu_kv is None else list(request.gpu_kv)
+    tier_budget = TierBudget(Tier.VRAM, request.vram)
+    kv = kv if request.sizes.gpu_kv is None else list(request.sizes.gpu_kv)
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
-    tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
+    tier_budget.take(Purpose.SCRATCH, scratch, scratch_reason(request))
     dense_weights = sum(model.layers[i].dense_weights_bytes for i in fitting)
     tier_budget.take(
         Purpose.DENSE_WEIGHTS,
@@ -121,7 +121,7 @@ def plan_layers(
     _take_kv(tier_budget, request, kv, fitting, experts.growth, windows)
     _take_experts(tier_budget, experts)
     growth = experts.growth
-    notes = () if growth is None else (growth.note(request.num_pages),)
+    notes = () if growth is None else (growth.note(request.settings.num_pages),)
     place = GpuPlace(
         gpu, fitting[0], fitting[-1] + 1, tier_budget.budget, tier_budget.taken,
         experts.staging, experts.stash, growth,
@@ -131,25 +131,27 @@ def plan_layers(
 
 def _take_kv(
     tier_budget: TierBudget,
-    request: TierRequest,
+    request: PlanRequest,
     kv: list[int],
     on_gpu: list[int],
     growth: KvGrowth | None,
     windows: str,
 ) -> None:
-    reason = f"{request.context_size} positions beside their layers"
-    if growth is not None and request.gpu_kv_first is not None:
-        kv = list(request.gpu_kv_first)
-        positions, most = (n * PAGE_POSITIONS for n in (growth.first_pages, request.num_pages))
+    reason = f"{request.settings.context_size} positions beside their layers"
+    if growth is not None and request.sizes.gpu_kv_first is not None:
+        kv = list(request.sizes.gpu_kv_first)
+        pages = growth.first_pages, request.settings.num_pages
+        positions, most = (n * PAGE_POSITIONS for n in pages)
         reason = f"{positions} positions beside their layers; up to {most} in place of slots"
     tier_budget.take(Purpose.KV, sum(kv[i] for i in on_gpu), f"{reason}{windows}")
 
 
-def _windows_text(request: TierRequest, num_layers: int) -> str:
+def _windows_text(request: PlanRequest, num_layers: int) -> str:
     """Returns the text of the plan about sliding-window layers on a GPU; empty without any."""
-    if not (num_layers and request.window_pages):
+    window_pages = request.settings.window_pages
+    if not (num_layers and window_pages):
         return ""
-    return f"; {request.window_pages * PAGE_POSITIONS} at most in {num_layers} with windows"
+    return f"; {window_pages * PAGE_POSITIONS} at most in {num_layers} with windows"
 
 
 def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
@@ -160,12 +162,17 @@ def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
     tier_budget.take(Purpose.SLOTS, experts.slots_bytes, reason)
 
 
-def wanted_layers(model: ModelFacts, request: TierRequest) -> int:
+def scratch_reason(request: PlanRequest) -> str:
+    """Returns the text in the plan that explains the size of the buffers."""
+    return f"buffers for steps of {request.settings.batch_size} tokens"
+
+
+def wanted_layers(model: ModelFacts, request: PlanRequest) -> int:
     """Returns how many of the last layers should be on GPUs if their memory suffices."""
     if not request.vram:
         return 0
     most = len(model.own_layers)
-    return most if request.gpu_layers is None else min(most, request.gpu_layers)
+    return most if request.config.gpu_layers is None else min(most, request.config.gpu_layers)
 
 
 def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:

@@ -16,7 +16,7 @@ from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu_experts import places_full_layers
 from sharpi.tiers.hit_rates import curve
 from sharpi.tiers.layer_division import first_layers
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 
 Division = tuple[tuple[int, int], ...]  # for each GPU, its first layer and the end of its layers
 _BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
@@ -45,29 +45,29 @@ class _Sums(Struct, frozen=True):
 
 
 def divide_gpus(
-    model: ModelFacts, request: TierRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
+    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
 ) -> Division | None:
     """Returns each GPU's range of layers, possibly empty; None if no layer fits.
 
     `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights. As
-    many of the last layers as fit are divided, by `request.tensor_split` if that is given. If
-    possible, every GPU has at least one layer.
+    many of the last layers as fit are divided, by `--tensor-split` if that is given. If possible,
+    every GPU has at least one layer.
     """
     own = model.own_layers
     wanted = len(own)
-    if request.gpu_layers is not None:
-        wanted = min(wanted, request.gpu_layers)
+    if request.config.gpu_layers is not None:
+        wanted = min(wanted, request.config.gpu_layers)
     starts = [i for i in first_layers(model) if own.stop - wanted <= i < own.stop]
     seconds = _cost(model, request, extra, capacities)
-    if request.tensor_split:
-        return _by_shares(starts, own.stop, request.tensor_split, len(capacities), seconds)
+    if request.config.tensor_split:
+        return _by_shares(starts, own.stop, request.config.tensor_split, len(capacities), seconds)
     return _fastest(starts, own.stop, len(capacities), seconds, leaves_none=True) or _fastest(
         starts, own.stop, len(capacities), seconds, leaves_none=False
     )
 
 
 def _cost(
-    model: ModelFacts, request: TierRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
+    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
 ) -> Callable[[int, int, int], float]:
     """Returns a function `seconds(gpu, first, end)`: a token's time on a GPU with these layers.
 
@@ -92,7 +92,7 @@ def _cost(
     return cache(seconds)
 
 
-def _sums(model: ModelFacts, request: TierRequest, extra: Sequence[int]) -> _Sums:
+def _sums(model: ModelFacts, request: PlanRequest, extra: Sequence[int]) -> _Sums:
     used = model.num_experts_per_token
     may_miss = [
         bool(e.num_experts) and not (places_full_layers(request) or request.keeps_off_gpu(i))

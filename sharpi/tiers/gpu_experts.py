@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.kv_growth import KvGrowth
 from sharpi.tiers.prompt_stash import NO_STASH, StashPlan, max_stash_bytes, prompt_stash
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 from sharpi.tiers.slot_grants import SlotDemand, grant
 from sharpi.tiers.slot_sizing import most_slots
 from sharpi.tiers.staging import NO_STAGING, GpuStaging, gpu_staging, gpu_staging_bytes
@@ -31,7 +31,7 @@ class GpuExperts(Struct, frozen=True):
 
 
 def gpu_experts(
-    model: ModelFacts, request: TierRequest, on_gpu: list[int], free_bytes: int
+    model: ModelFacts, request: PlanRequest, on_gpu: list[int], free_bytes: int
 ) -> GpuExperts:
     """Plans the memory for experts of the layers `on_gpu`.
 
@@ -43,7 +43,7 @@ def gpu_experts(
         if model.layers[i].num_experts and not request.keeps_off_gpu(i)
     }
     demands = {
-        i: SlotDemand(layer.slot_bytes, most_slots(layer, request.moe_slots))
+        i: SlotDemand(layer.slot_bytes, most_slots(layer, request.config.moe_slots))
         for i, layer in layers.items()
     }
     slots = grant(demands, free_bytes)
@@ -56,7 +56,7 @@ def gpu_experts(
     if staging.num_streamed:
         stash = prompt_stash(model, request, free_bytes)
         stash_bytes = max_stash_bytes(model, request, free_bytes)
-    learned = request.gpu_learned_bytes * len(layers) if request.fills_from_ram else 0
+    learned = request.sizes.gpu_learned_bytes * len(layers) if request.fills_from_ram else 0
     free_bytes -= staging_bytes + stash_bytes + learned
     slots = grant(demands, free_bytes)
     growth = _growth(request, layers, demands, slots, on_gpu, free_bytes)
@@ -69,7 +69,7 @@ def gpu_experts(
 
 
 def _growth(
-    request: TierRequest,
+    request: PlanRequest,
     layers: Layers,
     demands: Mapping[int, SlotDemand],
     last_slots: Mapping[int, int],
@@ -82,7 +82,7 @@ def _growth(
     some experts once the cache has its full size also lacks at least one slot at the start. Returns
     None for a cache of fixed size.
     """
-    whole, first = request.gpu_kv, request.gpu_kv_first
+    whole, first = request.sizes.gpu_kv, request.sizes.gpu_kv_first
     if whole is None or first is None or places_full_layers(request):
         return None
     last_bytes = free_bytes - max(whole[i] for i in on_gpu)
@@ -98,22 +98,22 @@ def _growth(
     if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
         return None
     granted = {i: SlotDemand(most[i].slot_bytes, count) for i, count in slots.items()}
-    return KvGrowth(request.kv_first_pages, last_bytes, granted)
+    return KvGrowth(request.sizes.kv_first_pages, last_bytes, granted)
 
 
 def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
     return sum(layers[i].slot_bytes * count for i, count in slots.items())
 
 
-def places_full_layers(request: TierRequest) -> bool:
+def places_full_layers(request: PlanRequest) -> bool:
     """Returns True if the user requested a number of layers but no number of slots.
 
     Then each layer on the GPU has all of its experts there.
     """
-    return request.gpu_layers is not None and request.moe_slots is None
+    return request.config.gpu_layers is not None and request.config.moe_slots is None
 
 
-def all_experts_bytes(model: ModelFacts, request: TierRequest, index: int) -> int:
+def all_experts_bytes(model: ModelFacts, request: PlanRequest, index: int) -> int:
     """Returns the bytes of all experts of a layer, or 0 if they are kept off the GPU."""
     layer = model.layers[index]
     return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes

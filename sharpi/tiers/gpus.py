@@ -18,28 +18,28 @@ from sharpi.tiers.gpu import (
 from sharpi.tiers.gpu_division import GpuCapacity, divide_gpus
 from sharpi.tiers.gpu_experts import places_full_layers
 from sharpi.tiers.plan import PlanLine, Tier
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 from sharpi.tiers.tier_budget import TierBudget
 
 _READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 
 
-def plan_gpus(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
+def plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
     """Plans all GPUs of the request; the parameters are those of `plan_gpu`.
 
     If the model fits on the first GPU, only this one is used, unless all GPUs are requested.
     """
     if len(request.vrams) < 2:
         return plan_gpu(model, request, kv, scratch)
-    if not request.uses_all_gpus:
-        alone = replace(request, vram=request.vrams[0], vrams=(), tensor_split=())
+    if not request.config.gpus:
+        alone = replace(request, vrams=request.vrams[:1])
         plan = plan_gpu(model, alone, kv, scratch)
         if holds_model(model, alone, plan):
             return plan
     return _plan_together(model, request, kv, scratch)
 
 
-def holds_model(model: ModelFacts, request: TierRequest, plan: GpuPlan) -> bool:
+def holds_model(model: ModelFacts, request: PlanRequest, plan: GpuPlan) -> bool:
     """Returns True if all layers and experts that the request wants on a GPU are on it."""
     return len(plan.layers) == wanted_layers(model, request) and all(
         plan.holds_all_experts(i, layer) or not layer.num_experts or request.keeps_off_gpu(i)
@@ -48,22 +48,23 @@ def holds_model(model: ModelFacts, request: TierRequest, plan: GpuPlan) -> bool:
     )
 
 
-def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scratch: int) -> GpuPlan:
-    scratch = scratch if request.gpu_scratch is None else request.gpu_scratch
+def _plan_together(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
+    scratch = scratch if request.sizes.gpu_scratch is None else request.sizes.gpu_scratch
     wanted = wanted_layers(model, request)
     division = None
     if wanted:
         capacities = list(_capacities(request, scratch))
         division = divide_gpus(model, request, extra_bytes(model, request, kv), capacities)
     if division is None:
-        budget = TierBudget(Tier.VRAM, request.vram or 0)
+        budget = TierBudget(Tier.VRAM, request.vram)
         return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
     end_of_all = model.own_layers.stop
     num_on_gpus = end_of_all - division[0][0]
     has_slots = num_on_gpus == wanted or places_full_layers(request)
     plans = [
         plan_layers(
-            model, replace(request, vram=request.vrams[gpu]), kv, scratch, list(range(first, end)),
+            model, replace(request, vrams=(request.vrams[gpu],)), kv, scratch,
+            list(range(first, end)),
             has_slots=has_slots, has_output=end == end_of_all, gpu=gpu,
         )
         for gpu, (first, end) in enumerate(division)
@@ -72,15 +73,15 @@ def _plan_together(model: ModelFacts, request: TierRequest, kv: list[int], scrat
     return _joined(plans, request, left_out_notes(wanted, num_on_gpus))
 
 
-def _capacities(request: TierRequest, scratch: int) -> Iterable[GpuCapacity]:
+def _capacities(request: PlanRequest, scratch: int) -> Iterable[GpuCapacity]:
     rates = request.vram_rates or (_READ_RATE,) * len(request.vrams)
     for vram, rate in zip(request.vrams, rates, strict=True):
         yield GpuCapacity(vram - RESERVE_BYTES - scratch, rate)
 
 
-def _joined(plans: Sequence[GpuPlan], request: TierRequest, notes: tuple[str, ...]) -> GpuPlan:
+def _joined(plans: Sequence[GpuPlan], request: PlanRequest, notes: tuple[str, ...]) -> GpuPlan:
     """Returns one plan that merges the plans of all GPUs."""
-    budget = TierBudget(Tier.VRAM, request.vram or 0)
+    budget = TierBudget(Tier.VRAM, request.vram)
     for plan in plans:
         for line in plan.tier_budget.lines:
             budget.take(line.purpose, line.num_bytes, _reason(plan, line))

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import LEARNED_REASON, GpuPlan
+from sharpi.tiers.gpu import LEARNED_REASON, GpuPlan, scratch_reason
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 from sharpi.tiers.slot_sizing import grant_slots
 from sharpi.tiers.staging import num_for_checks, num_staging, staging_bytes, staging_reason
 from sharpi.tiers.tier_budget import TierBudget
@@ -29,7 +29,7 @@ class HostPlan(Struct, frozen=True):
 
 def plan_host(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     gpu: GpuPlan,
     budget: int,
     kv: list[int],
@@ -43,7 +43,7 @@ def plan_host(
     _take_dense_weights(model, gpu, tier_budget)
     in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
     tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request, gpu))
-    tier_budget.take(Purpose.SCRATCH, scratch, f"buffers for steps of {request.batch_size} tokens")
+    tier_budget.take(Purpose.SCRATCH, scratch, scratch_reason(request))
     for place in gpu.places:
         stash = place.stash
         tier_budget.take(Purpose.STASH, stash.host_bytes, f"{stash.reason}: page-locked")
@@ -60,23 +60,24 @@ def plan_host(
     return _with_slots(model, request, gpu, layers, tier_budget)
 
 
-def _kv_reason(model: ModelFacts, request: TierRequest, gpu: GpuPlan) -> str:
+def _kv_reason(model: ModelFacts, request: PlanRequest, gpu: GpuPlan) -> str:
     positions = _kv_positions(model, request)
     if gpu.layers.isdisjoint(model.read_by_head):
         return positions
     return f"{positions}; copies of the GPU's for the MTP head"
 
 
-def _kv_positions(model: ModelFacts, request: TierRequest) -> str:
-    positions = f"{request.context_size} positions, whole pages"
-    if request.num_pages * PAGE_POSITIONS > request.context_size + PAGE_POSITIONS:
-        positions = f"{request.num_pages * PAGE_POSITIONS} positions, shared by all sequences"
+def _kv_positions(model: ModelFacts, request: PlanRequest) -> str:
+    size, total = request.settings.context_size, request.settings.num_pages * PAGE_POSITIONS
+    positions = f"{size} positions, whole pages"
+    if total > size + PAGE_POSITIONS:
+        positions = f"{total} positions, shared by all sequences"
     if any(layer.state_bytes for layer in model.layers):
         return f"{positions}; states of recurrent layers, with snapshots"
     return positions
 
 
-def _experts_reason(request: TierRequest, gpu: GpuPlan, layers: Iterable[int]) -> str:
+def _experts_reason(request: PlanRequest, gpu: GpuPlan, layers: Iterable[int]) -> str:
     if all(request.keeps_off_gpu(index) for index in gpu.layers.intersection(layers)):
         return "all fit: read where the file is mapped, no copy"
     return "all fit: those of layers with slots are page-locked, so that the GPU reads them too"
@@ -96,16 +97,16 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
         tier_budget.take(Purpose.DENSE_WEIGHTS, model.embedding_bytes, reason)
 
 
-def _asks_for_slots(request: TierRequest, gpu: GpuPlan) -> bool:
+def _asks_for_slots(request: PlanRequest, gpu: GpuPlan) -> bool:
     """Returns True if the user requested slots in RAM; they are then used even if all experts fit.
 
     If the GPU has slots, a request for slots is about those instead.
     """
-    return request.moe_slots is not None and not any(gpu.slots.values())
+    return request.config.moe_slots is not None and not any(gpu.slots.values())
 
 
 def _learned_bytes(
-    model: ModelFacts, request: TierRequest, gpu: GpuPlan, free_bytes: int
+    model: ModelFacts, request: PlanRequest, gpu: GpuPlan, free_bytes: int
 ) -> tuple[int, bool]:
     """Returns the bytes of learned maps, and True if they are those of the smaller policy.
 
@@ -113,16 +114,16 @@ def _learned_bytes(
     slots. With a GPU, only the policy of its slots learns.
     """
     if gpu.layers:
-        return request.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False
-    usual, least = (n * len(model.layers) for n in (request.learned_bytes,
-                                                    request.least_learned_bytes))  # fmt: skip
+        return request.sizes.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False
+    usual, least = (n * len(model.layers) for n in (request.sizes.learned_bytes,
+                                                    request.sizes.least_learned_bytes))  # fmt: skip
     is_tight = least < usual and usual * _LEARNED_SHARE > free_bytes
     return least if is_tight else usual, is_tight
 
 
 def _with_slots(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     gpu: GpuPlan,
     layers: dict[int, LayerFacts],
     tier_budget: TierBudget,
@@ -130,14 +131,14 @@ def _with_slots(
     if not layers:
         return HostPlan(Tier.RAM, {}, 0, tier_budget)
     further = 0
-    if request.checks_drafts and not gpu.layers:
+    if request.settings.max_drafts and not gpu.layers:
         free_bytes = tier_budget.left - staging_bytes(model, layers.values())
         further = num_for_checks(model, layers.values(), free_bytes)
     num_bytes = staging_bytes(model, layers.values(), further)
     tier_budget.take(Purpose.STAGING, num_bytes, staging_reason(model, further))
     learned, is_tight = _learned_bytes(model, request, gpu, tier_budget.left)
     tier_budget.take(Purpose.LEARNED, learned, LEARNED_REASON)
-    limit = request.moe_slots if _asks_for_slots(request, gpu) else None
+    limit = request.config.moe_slots if _asks_for_slots(request, gpu) else None
     elsewhere = {
         i: replace(layer, num_experts=layer.num_experts - gpu.slots.get(i, 0))
         for i, layer in layers.items()

@@ -6,14 +6,14 @@ from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan
 from sharpi.tiers.plan import LayerPlan, Tier
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 from sharpi.units import format_bytes
 
 
 def plan_notes(
     model: ModelFacts,
     hardware: HardwareInfo,
-    request: TierRequest,
+    request: PlanRequest,
     host: HostPlan,
     layers: Sequence[LayerPlan],
 ) -> Iterator[str]:
@@ -21,7 +21,7 @@ def plan_notes(
     if host.tier_budget.left < 0:
         missing = format_bytes(-host.tier_budget.left)
         yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
-    if request.ram is not None and request.ram > hardware.free_ram:
+    if request.config.ram is not None and request.config.ram > hardware.free_ram:
         yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"
     if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
@@ -30,8 +30,8 @@ def plan_notes(
             "RAM is short for what learned-prefetch learns: learned-keep decides about slots,"
             " unless --moe-policy names another"
         )
-    if request.moe_slots is not None:
-        yield from _fewer_than_asked(request.moe_slots, layers)
+    if request.config.moe_slots is not None:
+        yield from _fewer_than_asked(request.config.moe_slots, layers)
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import GpuPlan
@@ -9,8 +10,8 @@ from sharpi.tiers.gpus import plan_gpus
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
-from sharpi.tiers.request import TierRequest
 from sharpi.tiers.scratch import scratch_bytes
+from sharpi.tiers.settings import NO_SIZES, EngineSettings, KnownSizes, PlanRequest, usable_vrams
 from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
@@ -23,17 +24,25 @@ MARGIN_SHARE = 32  # one part in 32 of the free memory
 MAPPED_MARGIN = 64 << 20
 
 
-def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) -> TierPlan:
+def plan_tiers(
+    model: ModelFacts,
+    hardware: HardwareInfo,
+    config: RunConfig,
+    settings: EngineSettings,
+    sizes: KnownSizes = NO_SIZES,
+) -> TierPlan:
     """Returns the plan, even for a model that does not fit: see `TierPlan.fits`."""
-    budget = default_ram(hardware) if request.ram is None else request.ram
+    vrams = usable_vrams(config, hardware)
+    request = PlanRequest(config, settings, sizes, vrams, hardware.vram_rates)
+    budget = default_ram(hardware) if config.ram is None else config.ram
     scratch = _scratch(model, request)
     kv = [
-        request.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
-        + request.num_states * layer.state_bytes
+        request.settings.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
+        + request.settings.num_states * layer.state_bytes
         for layer in model.layers
     ]
     gpu, host = _gpu_and_host(model, request, budget, kv, scratch)
-    if host.tier is Tier.DISK and request.ram is None:
+    if host.tier is Tier.DISK and config.ram is None:
         most = max(budget, hardware.free_ram - MAPPED_MARGIN)
         whole = _gpu_and_host(model, request, most, kv, scratch)
         if whole[1].tier is Tier.RAM:
@@ -45,9 +54,9 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     layers = tuple(_layer(model, request, i, kv[i], gpu, host) for i in range(len(model.layers)))
     num_layers = len(layers) - model.has_head
     return TierPlan(
-        context_size=request.context_size,
+        context_size=settings.context_size,
         ram_budget=budget,
-        vram_budget=request.vram or 0,
+        vram_budget=request.vram,
         status=worst(layer.status for layer in layers),
         ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
         num_staging=host.num_staging,
@@ -60,28 +69,28 @@ def plan_tiers(model: ModelFacts, hardware: HardwareInfo, request: TierRequest) 
     )
 
 
-def _gpu_kv(request: TierRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
+def _gpu_kv(request: PlanRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
     """Returns the bytes of a layer's KV cache on a GPU at the start.
 
     `kv_bytes`: the bytes that it would need on the CPU. `grows`: the cache begins small.
     """
-    if grows and request.gpu_kv_first is not None:
-        return request.gpu_kv_first[layer]
-    return kv_bytes if request.gpu_kv is None else request.gpu_kv[layer]
+    if grows and request.sizes.gpu_kv_first is not None:
+        return request.sizes.gpu_kv_first[layer]
+    return kv_bytes if request.sizes.gpu_kv is None else request.sizes.gpu_kv[layer]
 
 
-def _with_copies(model: ModelFacts, request: TierRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
+def _with_copies(model: ModelFacts, request: PlanRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
     """Returns the bytes `kv` of each layer's KV cache, with copies for the MTP head added.
 
     The head runs on the CPU and reads copies of the keys and values of layers on a GPU. The copies
     have all pages, even for sliding-window layers.
     """
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
-    return [*kv[:-1], kv[-1] + request.num_pages * copied] if copied else kv
+    return [*kv[:-1], kv[-1] + request.settings.num_pages * copied] if copied else kv
 
 
 def _gpu_and_host(
-    model: ModelFacts, request: TierRequest, budget: int, kv: list[int], scratch: int
+    model: ModelFacts, request: PlanRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
     """Plans GPU and RAM.
 
@@ -104,17 +113,18 @@ def default_ram(hardware: HardwareInfo) -> int:
     return max(0, hardware.free_ram - margin)
 
 
-def _scratch(model: ModelFacts, request: TierRequest) -> int:
-    passes = [(request.batch_size, request.num_outputs)]
+def _scratch(model: ModelFacts, request: PlanRequest) -> int:
+    settings = request.settings
+    passes = [(settings.batch_size, settings.num_outputs)]
     if model.has_head:
         passes.append((HEAD_BATCH, 1))
     return sum(
         scratch_bytes(
             model.widths,
             batch_size=batch_size,
-            num_positions=request.context_size,
-            rounding=request.rounding,
-            num_threads=request.num_threads,
+            num_positions=settings.context_size,
+            rounding=settings.rounding,
+            num_threads=max(settings.num_threads, settings.num_batch_threads),
             num_outputs=num_outputs,
         )
         for batch_size, num_outputs in passes
@@ -123,7 +133,7 @@ def _scratch(model: ModelFacts, request: TierRequest) -> int:
 
 def _layer(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     index: int,
     kv_bytes: int,
     gpu: GpuPlan,

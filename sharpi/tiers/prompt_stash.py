@@ -7,7 +7,7 @@ are copied to the GPU only once.
 from msgspec import Struct
 
 from sharpi.tiers.facts import ModelFacts
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 
 _BUDGET_SHARE = 16  # the stash uses at most a 16th of a GPU's memory for experts
 _FLOAT_BYTES = 4
@@ -34,40 +34,43 @@ class StashPlan(Struct, frozen=True):
 NO_STASH = StashPlan()
 
 
-def max_stash_bytes(model: ModelFacts, request: TierRequest, budget: int) -> int:
+def max_stash_bytes(model: ModelFacts, request: PlanRequest, budget: int) -> int:
     """Returns the bytes of `budget` that are reserved for a stash.
 
     `budget`: the bytes of a GPU for experts.
     """
-    page = request.stash_page_tokens * token_bytes(model)
-    return int(_worth(model, request, budget) * request.stash_gpu_factor) + page
+    experts, worth = request.config.experts, _worth(model, request, budget)
+    if not experts.paged_stash:
+        return worth
+    return int(worth * experts.stash_gpu_factor) + experts.stash_page_tokens * token_bytes(model)
 
 
-def prompt_stash(model: ModelFacts, request: TierRequest, budget: int) -> StashPlan:
+def prompt_stash(model: ModelFacts, request: PlanRequest, budget: int) -> StashPlan:
     """Plans the stash, for prompts whose experts are copied over the bus.
 
     It holds complete batches, at least two, as with a single one nothing would be gained. `budget`:
     the bytes of a GPU for experts.
     """
     token = token_bytes(model)
-    batches = _worth(model, request, budget) // (token * request.batch_size)
+    batches = _worth(model, request, budget) // (token * request.settings.batch_size)
     if batches < 2:
         return NO_STASH
-    tokens, page = batches * request.batch_size, request.stash_page_tokens
-    if not page:
+    tokens, experts = batches * request.settings.batch_size, request.config.experts
+    page = experts.stash_page_tokens
+    if not experts.paged_stash:
         return StashPlan(tokens, 1, tokens, 0, tokens * token, 0)
     gpu, host = (
         -(-int(tokens * factor) // page)
-        for factor in (request.stash_gpu_factor, request.stash_cpu_factor)
+        for factor in (experts.stash_gpu_factor, experts.stash_cpu_factor)
     )
     return StashPlan(tokens, page, gpu, host, gpu * page * token, host * page * token)
 
 
-def _worth(model: ModelFacts, request: TierRequest, budget: int) -> int:
+def _worth(model: ModelFacts, request: PlanRequest, budget: int) -> int:
     """Returns the bytes for all tokens of a context, but at most a fixed share of the budget."""
-    wanted = -(-request.context_size // request.batch_size)
+    wanted = -(-request.settings.context_size // request.settings.batch_size)
     share = max(0, budget) // _BUDGET_SHARE
-    return min(wanted * request.batch_size * token_bytes(model), share)
+    return min(wanted * request.settings.batch_size * token_bytes(model), share)
 
 
 def token_bytes(model: ModelFacts) -> int:

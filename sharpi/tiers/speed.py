@@ -13,7 +13,7 @@ from sharpi.hardware.info import Rates
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.hit_rates import HitRates, hit_rates
 from sharpi.tiers.plan import LayerPlan, Speed, Tier
-from sharpi.tiers.request import TierRequest
+from sharpi.tiers.settings import PlanRequest
 
 VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus"
 # Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
@@ -30,7 +30,7 @@ Case = Literal["low", "likely", "high"]
 
 def expected_speed(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     layers: Iterable[LayerPlan],
     output_on_gpu: bool,
     rates: Rates,
@@ -47,8 +47,8 @@ def expected_speed(
     fewest, most = (len(layers) * each for each in _LAYER_SECONDS)
     fastest = max(count / speeds[source] for source, count in total("high").items()) / _MARGIN
     slowest = sum(n / speeds[source] / _LEAST_PARTS[source] for source, n in total("low").items())
-    slowest += _MISS_SECONDS * sum(_most_misses(layer, model, request) for layer in layers)
-    found = list(_in_fastest_tier(layers, request))
+    slowest += _MISS_SECONDS * sum(_most_misses(layer, model) for layer in layers)
+    found = list(_in_fastest_tier(layers, model))
     return Speed(
         tokens_per_second=1 / max(fastest, fewest, 1e-9),
         least_tokens_per_second=1 / max(slowest + most, 1e-9),
@@ -57,24 +57,24 @@ def expected_speed(
         hit_rate=_mean([rates.likely for rates in found]),
         least_hit_rate=_mean([rates.low for rates in found]),
         best_hit_rate=_mean([rates.high for rates in found]),
-        assumptions=tuple(_assumptions(likely, rates, layers, request, speeds)),
+        assumptions=tuple(_assumptions(likely, rates, layers, model, request, speeds)),
     )
 
 
 def _all_reads(
     model: ModelFacts,
-    request: TierRequest,
+    request: PlanRequest,
     layers: Iterable[LayerPlan],
     speeds: Mapping[str, float],
     case: Case,
 ) -> Iterator[dict[str, float]]:
     for layer in layers:
         mode = _miss_mode(layer, request, speeds)
-        yield from _layer_reads(layer, model.num_experts_per_token, mode, request, case)
+        yield from _layer_reads(layer, model, mode, case)
 
 
 def _layer_reads(
-    layer: LayerPlan, num_used: int, mode: str, request: TierRequest, case: Case
+    layer: LayerPlan, model: ModelFacts, mode: str, case: Case
 ) -> Iterator[dict[str, float]]:
     """Yields dicts with the bytes of a layer that one token reads, by source.
 
@@ -84,31 +84,31 @@ def _layer_reads(
     yield {(VRAM_READ if layer.dense_weights is Tier.VRAM else RAM_READ): layer.dense_weights_bytes}
     if not layer.num_experts:
         return
-    chosen = num_used * (layer.expert_bytes or 0)
-    on_gpu = chosen * getattr(_rates_of(layer, request, layer.vram_slots), case)
+    chosen = model.num_experts_per_token * (layer.expert_bytes or 0)
+    on_gpu = chosen * getattr(_rates_of(layer, model, layer.vram_slots), case)
     yield {VRAM_READ: on_gpu}
     yield {mode: chosen - on_gpu}
-    yield {DISK_READ: chosen * (1 - getattr(_rates_of(layer, request, layer.num_resident), case))}
+    yield {DISK_READ: chosen * (1 - getattr(_rates_of(layer, model, layer.num_resident), case))}
 
 
-def _most_misses(layer: LayerPlan, model: ModelFacts, request: TierRequest) -> float:
+def _most_misses(layer: LayerPlan, model: ModelFacts) -> float:
     """Returns how many experts of a layer a token reads from disk if all are used alike."""
     if not layer.num_experts:
         return 0.0
-    return model.num_experts_per_token * (1 - _rates_of(layer, request, layer.num_resident).low)
+    return model.num_experts_per_token * (1 - _rates_of(layer, model, layer.num_resident).low)
 
 
-def _rates_of(layer: LayerPlan, request: TierRequest, num_slots: int) -> HitRates:
-    shares = request.use_shares[layer.index] if request.use_shares else ()
+def _rates_of(layer: LayerPlan, model: ModelFacts, num_slots: int) -> HitRates:
+    shares = model.use_shares[layer.index] if model.use_shares else ()
     return hit_rates(num_slots, layer.num_experts, shares)
 
 
-def _in_fastest_tier(layers: tuple[LayerPlan, ...], request: TierRequest) -> Iterator[HitRates]:
+def _in_fastest_tier(layers: tuple[LayerPlan, ...], model: ModelFacts) -> Iterator[HitRates]:
     """Yields the hit rates of each layer with experts: in VRAM if there is a GPU, else in RAM."""
     has_gpu = any(layer.dense_weights is Tier.VRAM for layer in layers)
     for layer in layers:
         if layer.num_experts:
-            yield _rates_of(layer, request, layer.vram_slots if has_gpu else layer.num_resident)
+            yield _rates_of(layer, model, layer.vram_slots if has_gpu else layer.num_resident)
 
 
 def _mean(values: list[float]) -> float:
@@ -116,19 +116,20 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 1.0
 
 
-def _miss_mode(layer: LayerPlan, request: TierRequest, speeds: Mapping[str, float]) -> str:
+def _miss_mode(layer: LayerPlan, request: PlanRequest, speeds: Mapping[str, float]) -> str:
     """Returns the source of the experts that a layer's slots on the GPU miss: bus or RAM.
 
     The GPU cannot read slots in RAM, so that the CPU computes experts from disk.
     """
     is_reached = layer.dense_weights is Tier.VRAM and layer.experts is not Tier.DISK
-    if not is_reached or request.keeps_off_gpu(layer.index) or request.miss == "cpu":
+    miss = request.config.experts.miss
+    if not is_reached or request.keeps_off_gpu(layer.index) or miss == "cpu":
         return RAM_READ
-    return BUS if request.miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
+    return BUS if miss != "auto" or speeds[BUS] > speeds[RAM_READ] else RAM_READ
 
 
 def _assumed_modes(
-    layers: Iterable[LayerPlan], request: TierRequest, speeds: Mapping[str, float]
+    layers: Iterable[LayerPlan], request: PlanRequest, speeds: Mapping[str, float]
 ) -> Iterator[str]:
     """Yields a sentence for each miss mode that the estimate assumes."""
     modes = {
@@ -157,7 +158,8 @@ def _assumptions(
     counts: Iterable[str],
     rates: Rates,
     layers: tuple[LayerPlan, ...],
-    request: TierRequest,
+    model: ModelFacts,
+    request: PlanRequest,
     speeds: Mapping[str, float],
 ) -> Iterator[str]:
     measured = _measured(rates)
@@ -167,7 +169,7 @@ def _assumptions(
     if any(_is_divided(layer) for layer in layers):
         yield (
             "hit rates follow from the profile's uses"
-            if request.use_shares
+            if model.use_shares
             else "hit rates are the default policy's on routes of GPT-OSS-20B; --moe-profile FILE"
             " takes the model's own"
         )

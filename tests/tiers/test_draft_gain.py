@@ -1,19 +1,17 @@
 """What drafts may gain, by hand: tokens of a check over the bytes that it reads."""
 
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, REQUEST, model
+from tier_cases import GIB, MIB, model, plan_of
 
 from sharpi.tiers.draft_gain import draft_notes
 from sharpi.tiers.facts import ModelFacts
-from sharpi.tiers.planner import plan_tiers
 
 TOKENS = 1 + 0.9 + 0.9**2 + 0.9**3
 DENSE, EXPERTS = 24 * MIB, 24 * MIB  # of a token, as in test_speed.py
 
 
 def notes(facts: ModelFacts, **asked: object) -> list[str]:
-    plan = plan_tiers(facts, MACHINE, replace(REQUEST, **asked))  # type: ignore[arg-type]
-    return list(draft_notes(facts, plan))
+    return list(draft_notes(facts, plan_of(facts, **asked)))
 
 
 def test_tokens_over_bytes() -> None:

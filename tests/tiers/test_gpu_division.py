@@ -1,25 +1,24 @@
 """How layers are divided among several GPUs, and that no budget is exceeded."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, MODELS, REQUEST, REQUESTS, model, moe_layer
+from tier_cases import GIB, MIB, MODELS, WISHES, model, moe_layer, plan_of
 
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
-from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest
 
 LAYERS = 8
 
 
 def planned(*vrams: int, **asked: object) -> TierPlan:
     """Returns the plan of eight layers of 29 MiB for these GPUs."""
-    usual = {"vrams": vrams, "vram": sum(vrams), "gpu_scratch": MIB, "uses_all_gpus": True}
-    request = replace(REQUEST, **(usual | asked))
-    return plan_tiers(model(*[moe_layer()] * LAYERS), MACHINE, request)
+    usual = {"free_vrams": vrams, "gpu_scratch": MIB, "gpus": tuple(range(len(vrams)))}
+    return plan_of(model(*[moe_layer()] * LAYERS), **(usual | asked))
 
 
 def layers(plan: TierPlan) -> list[range]:
@@ -60,10 +59,10 @@ def test_slots_are_even_where_neither_gpu_has_all_experts() -> None:
 
 
 def test_one_gpu_holds_the_model_alone_unless_both_are_named() -> None:
-    alone = planned(2 * GIB, 2 * GIB, uses_all_gpus=False)
+    alone = planned(2 * GIB, 2 * GIB, gpus=())
     assert layers(alone) == [range(LAYERS)]
     assert alone.gpus[0].budget == 2 * GIB
-    small = planned(room(100 * MIB), 2 * GIB, uses_all_gpus=False)
+    small = planned(room(100 * MIB), 2 * GIB, gpus=())
     assert len(small.gpus) == 2
 
 
@@ -107,32 +106,28 @@ def test_a_number_of_layers_takes_its_experts_along() -> None:
 
 def test_layers_stay_with_those_whose_keys_they_read() -> None:
     reading = [replace(moe_layer(), kv_layer=2) if i > 2 else moe_layer() for i in range(LAYERS)]
-    request = replace(
-        REQUEST, vrams=(2 * GIB, 2 * GIB), vram=4 * GIB, uses_all_gpus=True, gpu_scratch=MIB
-    )
-    plan = plan_tiers(model(*reading), MACHINE, request)
+    plan = plan_of(model(*reading), free_vrams=(2 * GIB, 2 * GIB), gpus=(0, 1), gpu_scratch=MIB)
     assert layers(plan) == [range(2), range(2, 8)]
 
 
 @given(
     facts=MODELS,
-    request=REQUESTS,
+    wishes=WISHES,
     vrams=st.lists(st.integers(0, 2 * GIB), min_size=2, max_size=4),
     shares=st.sampled_from([(), (1.0, 1.0), (3.0, 0.0, 1.0)]),
     uses_all=st.booleans(),
 )
 def test_no_budget_is_exceeded(
     facts: ModelFacts,
-    request: TierRequest,
+    wishes: dict[str, Any],
     vrams: list[int],
     shares: tuple[float, ...],
     uses_all: bool,
 ) -> None:
-    request = replace(
-        request, vrams=tuple(vrams), vram=sum(vrams), tensor_split=shares[: len(vrams)],
-        uses_all_gpus=uses_all,
-    )  # fmt: skip
-    plan = plan_tiers(facts, MACHINE, request)
+    gpus = tuple(range(len(vrams)))
+    wishes |= {"vrams": tuple(vrams), "vram": None, "free_vrams": (0,) * len(vrams)}
+    wishes |= {"tensor_split": shares[: len(vrams)], "gpus": gpus if uses_all else ()}
+    plan = plan_of(facts, **wishes)
     assert all(place.num_bytes <= place.budget == vrams[place.gpu] for place in plan.gpus)
     assert sum(place.num_bytes for place in plan.gpus) == plan.bytes_in(Tier.VRAM)
     on_gpus = [i for place in plan.gpus for i in place.layers]

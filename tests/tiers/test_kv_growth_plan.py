@@ -6,28 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, MODELS, REQUEST, model, moe_layer
+from tier_cases import GIB, MIB, MODELS, model, moe_layer, plan_of
 
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.kv_growth import LEAST_PAGES, first_pages
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
-from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest
 
 PAGES, FIRST = 16, 4
 
 
-def request(of: ModelFacts, vram: int) -> TierRequest:
+def plan(of: ModelFacts, vram: int, **wishes: object) -> TierPlan:
     kv = tuple(PAGES * layer.kv_page_bytes for layer in of.layers)
-    return replace(
-        REQUEST, context_size=64 * PAGES, ram=8 * GIB, vram=vram, gpu_scratch=MIB, gpu_kv=kv,
-        gpu_kv_first=tuple(size * FIRST // PAGES for size in kv), kv_first_pages=FIRST,
-    )  # fmt: skip
-
-
-def plan(of: ModelFacts, vram: int) -> TierPlan:
-    return plan_tiers(of, MACHINE, request(of, vram))
+    usual: dict[str, object] = {
+        "context_size": 64 * PAGES, "ram": 8 * GIB, "vram": vram, "gpu_scratch": MIB, "gpu_kv": kv,
+        "gpu_kv_first": tuple(size * FIRST // PAGES for size in kv), "kv_first_pages": FIRST,
+    }  # fmt: skip
+    return plan_of(of, **(usual | wishes))
 
 
 def whole(of: ModelFacts) -> int:
@@ -44,7 +39,7 @@ def test_slots_take_what_the_cache_does_not_need_yet() -> None:
     facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
     vram = whole(facts) + 48 * MIB
     found = plan(facts, vram)
-    small = plan_tiers(facts, MACHINE, replace(request(facts, vram), gpu_kv_first=None))
+    small = plan(facts, vram, gpu_kv_first=None)
     assert found.kv_growth is not None
     assert small.kv_growth is None
     assert sum(found.vram_slots) > sum(small.vram_slots)
@@ -58,8 +53,7 @@ def test_slots_take_what_the_cache_does_not_need_yet() -> None:
 @pytest.mark.parametrize("options", [{"gpu_layers": 4}, {"cpu_moe": True}, {"moe_slots": 1}])
 def test_where_slots_would_not_be_more_it_is_whole(options: dict[str, Any]) -> None:
     facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
-    asked = replace(request(facts, whole(facts) + 48 * MIB), **options)
-    assert plan_tiers(facts, MACHINE, asked).kv_growth is None
+    assert plan(facts, whole(facts) + 48 * MIB, **options).kv_growth is None
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,13 +2,13 @@
 
 import pytest
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
+from tier_cases import GIB, MACHINE, MIB, model, moe_layer, plan_of
 
 from sharpi.errors import UsageError
 from sharpi.tiers.facts import LayerFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
-from sharpi.tiers.planner import MAPPED_MARGIN, plan_tiers
+from sharpi.tiers.planner import MAPPED_MARGIN
 
 DENSE_WEIGHTS = 4 * 5 * MIB + 4 * MIB
 EMBEDDING = 4 * MIB
@@ -18,12 +18,11 @@ STAGING = 4 * SLOT  # a token's two experts, and two more
 
 
 def planned(*layers: LayerFacts, used: int = 2, **asked: object) -> TierPlan:
-    request = replace(REQUEST, **asked)  # type: ignore[arg-type]
-    return plan_tiers(model(*layers, used=used), MACHINE, request)
+    return plan_of(model(*layers, used=used), **asked)
 
 
-def scratch() -> int:
-    return planned().bytes_in(Tier.RAM, Purpose.SCRATCH)
+def scratch(**asked: object) -> int:
+    return planned(**asked).bytes_in(Tier.RAM, Purpose.SCRATCH)
 
 
 def room(num_slots: int) -> int:
@@ -36,10 +35,9 @@ def test_keys_that_a_head_copies_from_a_gpu_take_the_room_of_slots() -> None:
     page = 3 * SLOT // 4  # so that four pages take three slots
     head = LayerFacts(dense_weights_bytes=5 * MIB, kv_page_bytes=0)
     facts = replace(model(), layers=(*model().layers, head), has_head=True)
-    request = replace(REQUEST, ram=room(10), vram=4 * GIB, gpu_layers=1)
     found = []
     for read in ({}, {0: page}, {3: page}):
-        plan = plan_tiers(replace(facts, read_by_head=read), MACHINE, request)
+        plan = plan_of(replace(facts, read_by_head=read), ram=room(10), vram=4 * GIB, gpu_layers=1)
         assert plan.layers[-1].kv_bytes == (4 * page if 3 in read else 0)
         found.append((sum(x.ram_slots for x in plan.layers), plan.bytes_in(Tier.RAM, Purpose.KV)))
     assert found[0] == found[1]
@@ -64,7 +62,7 @@ class TestRam:
     def test_default_budget_is_what_is_free_less_a_margin(self) -> None:
         assert planned().ram_budget == 12 * GIB - 12 * GIB // 32
         small = replace(MACHINE, free_ram=2 * GIB)
-        assert plan_tiers(model(), small, REQUEST).ram_budget == 2 * GIB - 192 * MIB
+        assert plan_of(model(), small).ram_budget == 2 * GIB - 192 * MIB
 
     @pytest.mark.parametrize(
         ("num_slots", "by_layer", "status", "ratio"),
@@ -94,7 +92,8 @@ class TestRam:
         self, num_slots: int, further: int
     ) -> None:
         ram = room(num_slots) - STAGING + 2 * SLOT  # one expert of a token, and one more
-        plan = planned(ram=ram, used=1, checks_drafts=True)
+        ram += scratch(max_drafts=1) - scratch()
+        plan = planned(ram=ram, used=1, max_drafts=1)
         assert plan.num_staging == 2 + further
         assert plan.bytes_in(Tier.RAM, Purpose.STAGING) == (2 + further) * SLOT
         assert sum(plan.ram_slots) == num_slots - further
@@ -146,8 +145,7 @@ class TestRam:
         needed = planned().bytes_in(Tier.RAM)
 
         def with_free(free: int, **asked: object) -> TierPlan:
-            request = replace(REQUEST, **asked)  # type: ignore[arg-type]
-            return plan_tiers(model(), replace(MACHINE, free_ram=free), request)
+            return plan_of(model(), replace(MACHINE, free_ram=free), **asked)
 
         closely = with_free(needed + MAPPED_MARGIN)
         assert closely.is_mapped

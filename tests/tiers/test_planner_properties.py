@@ -1,15 +1,16 @@
 """Properties of every plan: budgets are kept, and more memory is never worse."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tier_cases import BUDGETS, MACHINE, MIB, MODELS, REQUESTS, WIDTHS
+from tier_cases import BUDGETS, MACHINE, MIB, MODELS, WIDTHS, WISHES, plan_of
 
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import LayerPlan, Purpose, Tier, TierPlan
-from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest
 
+Wishes = dict[str, Any]
 SPEED_ORDER = [Tier.DISK, Tier.RAM, Tier.VRAM]
 examples = settings(max_examples=200, deadline=None)
 
@@ -44,9 +45,9 @@ def tier(layer: LayerPlan) -> int:
 
 
 @examples
-@given(MODELS, REQUESTS)
-def test_never_above_a_budget(model: ModelFacts, request: TierRequest) -> None:
-    plan = plan_tiers(model, MACHINE, request)
+@given(MODELS, WISHES)
+def test_never_above_a_budget(model: ModelFacts, wishes: Wishes) -> None:
+    plan = plan_of(model, **wishes)
     assert plan.bytes_in(Tier.VRAM) <= plan.vram_budget
     assert plan.fits == (plan.bytes_in(Tier.RAM) <= plan.ram_budget)
     if not plan.fits:
@@ -54,9 +55,9 @@ def test_never_above_a_budget(model: ModelFacts, request: TierRequest) -> None:
 
 
 @examples
-@given(MODELS, REQUESTS)
-def test_slots_are_never_more_than_experts(model: ModelFacts, request: TierRequest) -> None:
-    for layer in plan_tiers(model, MACHINE, request).layers:
+@given(MODELS, WISHES)
+def test_slots_are_never_more_than_experts(model: ModelFacts, wishes: Wishes) -> None:
+    for layer in plan_of(model, **wishes).layers:
         assert 0 <= layer.vram_slots <= layer.num_experts
         assert 0 <= layer.ram_slots <= layer.num_experts
         if layer.experts is Tier.DISK:
@@ -65,36 +66,35 @@ def test_slots_are_never_more_than_experts(model: ModelFacts, request: TierReque
 
 
 @examples
-@given(MODELS, REQUESTS, BUDGETS)
-def test_more_ram_is_never_worse(model: ModelFacts, request: TierRequest, more: int) -> None:
-    assert request.ram is not None
-    richer = replace(request, ram=request.ram + more)
-    never_worse(plan_tiers(model, MACHINE, request), plan_tiers(model, MACHINE, richer))
+@given(MODELS, WISHES, BUDGETS)
+def test_more_ram_is_never_worse(model: ModelFacts, wishes: Wishes, more: int) -> None:
+    richer = wishes | {"ram": wishes["ram"] + more}
+    never_worse(plan_of(model, **wishes), plan_of(model, **richer))
 
 
 def test_buffers_for_experts_from_ram_take_the_place_of_slots() -> None:
     """Of three experts one fits on the GPU while all are on disk, and none beside the buffers."""
     layers = LayerFacts(0, 0, 3, 21846, 32768), LayerFacts(0, 0)
     facts = ModelFacts(layers, 0, 0, 1, WIDTHS)
-    poor = TierRequest(context_size=1, batch_size=1, ram=0, vram=537974032)
-    less = plan_tiers(facts, MACHINE, poor)
-    more = plan_tiers(facts, MACHINE, replace(poor, ram=2 * MIB))
+    poor: Wishes = {"context_size": 1, "batch_size": 1, "vram": 537974032}
+    less = plan_of(facts, ram=0, **poor)
+    more = plan_of(facts, ram=2 * MIB, **poor)
     assert (less.layers[0].experts, less.layers[0].vram_slots) == (Tier.DISK, 1)
     assert (more.layers[0].experts, more.layers[0].vram_slots) == (Tier.RAM, 0)
     never_worse(less, more)
 
 
 @examples
-@given(MODELS, REQUESTS, BUDGETS)
-def test_more_vram_is_never_worse(model: ModelFacts, request: TierRequest, more: int) -> None:
-    richer = replace(request, vram=(request.vram or 0) + more)
-    never_worse(plan_tiers(model, MACHINE, request), plan_tiers(model, MACHINE, richer))
+@given(MODELS, WISHES, BUDGETS)
+def test_more_vram_is_never_worse(model: ModelFacts, wishes: Wishes, more: int) -> None:
+    richer = wishes | {"vram": (wishes["vram"] or 0) + more}
+    never_worse(plan_of(model, **wishes), plan_of(model, **richer))
 
 
 @examples
-@given(MODELS, REQUESTS)
-def test_every_byte_of_the_model_has_one_home(model: ModelFacts, request: TierRequest) -> None:
-    plan = plan_tiers(model, MACHINE, request)
+@given(MODELS, WISHES)
+def test_every_byte_of_the_model_has_one_home(model: ModelFacts, wishes: Wishes) -> None:
+    plan = plan_of(model, **wishes)
     in_memory = plan.bytes_in(Tier.RAM, Purpose.DENSE_WEIGHTS) + plan.bytes_in(
         Tier.VRAM, Purpose.DENSE_WEIGHTS
     )
@@ -104,11 +104,11 @@ def test_every_byte_of_the_model_has_one_home(model: ModelFacts, request: TierRe
 
 
 @examples
-@given(MODELS, REQUESTS, st.integers(0, 1 << 40))
+@given(MODELS, WISHES, st.integers(0, 1 << 40))
 def test_the_free_memory_matters_only_without_a_request(
-    model: ModelFacts, request: TierRequest, free: int
+    model: ModelFacts, wishes: Wishes, free: int
 ) -> None:
     other = replace(MACHINE, free_ram=free)
-    first, second = (plan_tiers(model, each, request) for each in (MACHINE, other))
+    first, second = (plan_of(model, each, **wishes) for each in (MACHINE, other))
     assert first.layers == second.layers
-    assert plan_tiers(model, other, replace(request, ram=None)).ram_budget <= free
+    assert plan_of(model, other, **(wishes | {"ram": None})).ram_budget <= free

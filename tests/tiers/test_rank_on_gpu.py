@@ -1,18 +1,16 @@
 """The plan of a rank that runs some of a model's layers, and has GPUs for them."""
 
 import pytest
-from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, REQUEST, model, moe_layer
+from tier_cases import GIB, MIB, model, moe_layer, plan_of
 
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
-from sharpi.tiers.planner import plan_tiers
 
 
 def planned(layers: range, **asked: object) -> TierPlan:
     whole = model(*[moe_layer()] * 8)
     wishes: dict[str, object] = {"vram": 4 * GIB, "gpu_scratch": 0} | asked
-    return plan_tiers(whole.only(layers), MACHINE, replace(REQUEST, **wishes))
+    return plan_of(whole.only(layers), **wishes)
 
 
 @pytest.mark.parametrize("layers", [range(3), range(3, 6), range(6, 8)])
@@ -37,5 +35,5 @@ def test_little_vram_holds_its_last_layers() -> None:
 
 
 def test_two_gpus_divide_its_layers() -> None:
-    plan = planned(range(4), vrams=(2 * GIB, 2 * GIB), uses_all_gpus=True)
+    plan = planned(range(4), vrams=(2 * GIB, 2 * GIB), gpus=(0, 1))
     assert [place.layers for place in plan.gpus] == [range(2), range(2, 4)]

@@ -1,16 +1,14 @@
 """The lines about slots that are shown when a model is loaded, on every tier."""
 
-from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, REQUEST, model
+from tier_cases import GIB, MIB, model, plan_of
 
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import TierPlan
-from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.slot_notes import slot_notes
 
 
 def plan(**wishes: object) -> TierPlan:
-    return plan_tiers(model(), MACHINE, replace(REQUEST, **wishes))
+    return plan_of(model(), **wishes)
 
 
 def test_a_model_that_is_mapped_has_none() -> None:

@@ -2,13 +2,12 @@
 
 import pytest
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, REQUEST, model
+from tier_cases import GIB, MACHINE, MIB, model, plan_of
 
 from sharpi.hardware.info import Rates
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.hit_rates import curve, hit_rates
 from sharpi.tiers.plan import Speed
-from sharpi.tiers.planner import plan_tiers
 
 RATES = Rates(ram_read=10e9, disk_read=1e9, vram_read=100e9, bus=5e9)
 DENSE_WEIGHTS = 24 * MIB  # four layers of 5 MiB, 4 MiB of output
@@ -18,8 +17,7 @@ LAYERS_AT_MOST = 4 * 60e-6  # seconds of four layers
 
 
 def speed(rates: Rates = RATES, **asked: object) -> Speed:
-    request = replace(REQUEST, **asked)  # type: ignore[arg-type]
-    return plan_tiers(model(), replace(MACHINE, rates=rates), request).speed
+    return plan_of(model(), replace(MACHINE, rates=rates), **asked).speed
 
 
 def test_everything_in_ram() -> None:
@@ -48,7 +46,8 @@ def test_a_quarter_in_slots() -> None:
 
 
 def test_a_profile_says_what_is_found() -> None:
-    found = speed(moe_slots=2, use_shares=((0.5, 0.9, 0.95, 1.0, 1.0, 1.0, 1.0, 1.0),) * 4)
+    facts = replace(model(), use_shares=((0.5, 0.9, 0.95, 1.0, 1.0, 1.0, 1.0, 1.0),) * 4)
+    found = plan_of(facts, replace(MACHINE, rates=RATES), moe_slots=2).speed
     assert found.hit_rate == pytest.approx(0.9)
     assert found.bytes_per_token["disk read"] == pytest.approx(0.1 * EXPERTS, abs=1)
     assert found.assumptions == ("hit rates follow from the profile's uses",)
@@ -61,8 +60,7 @@ def test_everything_on_the_gpu() -> None:
 
 
 def test_a_gpu_without_slots_has_no_hits() -> None:
-    request = replace(REQUEST, vram=RESERVE_BYTES + 30 * MIB)
-    plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
+    plan = plan_of(model(), replace(MACHINE, rates=RATES), vram=RESERVE_BYTES + 30 * MIB)
     assert set(plan.vram_slots) == {0}
     assert plan.first_gpu_layer < 4
     assert (plan.speed.hit_rate, plan.speed.best_hit_rate) == (0.0, 0.0)
@@ -105,8 +103,8 @@ def test_at_most_all_sources_work_at_the_same_time() -> None:
 
 def test_what_is_on_disk_is_in_neither_memory() -> None:
     """One of eight experts is on the GPU and three in RAM, so four come from disk."""
-    request = replace(REQUEST, vram=2 * GIB, moe_slots=1, ram=56 * MIB)
-    plan = plan_tiers(model(), replace(MACHINE, rates=RATES), request)
+    asked = {"vram": 2 * GIB, "moe_slots": 1, "ram": 56 * MIB}
+    plan = plan_of(model(), replace(MACHINE, rates=RATES), **asked)
     assert (plan.vram_slots, plan.ram_slots) == ((1,) * 4, (3,) * 4)
     found = plan.speed.bytes_per_token
     assert found["disk read"] == round(EXPERTS * (1 - curve(0.5)))

@@ -13,12 +13,12 @@ from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.backends.recorded_part import PartCache
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.tiers.settings import EngineSettings
 
 
 class AssistantPart(DraftHead):

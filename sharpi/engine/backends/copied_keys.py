@@ -12,12 +12,12 @@ import numpy as np
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.backends.recorded_part import PartCache
-from sharpi.engine.settings import EngineSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.ops.cuda.kv_cache import GpuKvCache

@@ -13,7 +13,6 @@ from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
 from sharpi.engine.backends.program_limits import program_limits
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.engine.kv.window_pages import windows_of
-from sharpi.engine.settings import EngineSettings
 from sharpi.hardware.memory import probe_memory
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
@@ -27,6 +26,7 @@ from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.state_memory import StateMemory
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.state_layout import num_states
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier

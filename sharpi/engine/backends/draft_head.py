@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.backends.model_part import Values
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import KvCache
 from sharpi.ops.cpu.program import IntArray, Program
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.tiers.settings import EngineSettings
 
 
 class HeadOutput(NamedTuple):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.program_limits import program_limits
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import KvCache
@@ -17,6 +16,7 @@ from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.tiers.planner import HEAD_BATCH
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.head_experts import HeadExperts

@@ -3,9 +3,9 @@
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.settings import EngineSettings
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.program import IntArray, int_pointer
+from sharpi.tiers.settings import EngineSettings
 
 
 class KeptInputs:

@@ -10,11 +10,11 @@ from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
 from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
 from sharpi.engine.backends.slot_tiers import joined
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.gpu_place import GpuPlace
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier

@@ -1,8 +1,8 @@
 """The limits of the programs that CPU parts record."""
 
-from sharpi.engine.settings import EngineSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.tiers.settings import EngineSettings
 
 
 def program_limits(

@@ -15,19 +15,16 @@ from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.remote_part import RemotePart
 from sharpi.engine.cluster.shared_settings import (
     RankInfo,
-    SettingsReply,
-    SharedSettings,
+    RunDecision,
     divide,
     layers_of_all,
     own_rank_info,
     require_alike,
-    shared_settings,
 )
 from sharpi.engine.cluster.split_model import completed, own_parts, require_parts
 from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError, SharpiError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
@@ -36,6 +33,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.system.closing import Closing
 from sharpi.system.running_notes import print_running_note
 from sharpi.tiers.layer_division import Division
+from sharpi.tiers.settings import EngineSettings
 from sharpi.units import format_bytes
 
 _LOOK_SECONDS = 0.2
@@ -89,22 +87,21 @@ class ClusterLoader(Closing):
         require_alike(ranks, group.hosts)
         if group.rank == 0:
             wants_counts = bool(config.experts.stats or config.experts.profile)
-            shared = self._decide_settings(
-                file, model, settings, ranks, counts_experts=wants_counts
-            )
+            decision = self._decide(file, model, settings, ranks, counts_experts=wants_counts)
         else:
-            shared = self._receive_settings(model)
-        self._counts_experts = shared.counts_experts
-        self._ring = tuple(rank for rank, (first, end) in enumerate(shared.layers) if end > first)
+            decision = self._receive_decision(model)
+        assert decision.settings is not None
+        self._counts_experts = decision.counts_experts
+        self._ring = tuple(rank for rank, (first, end) in enumerate(decision.layers) if end > first)
         if self._ring == (group.rank,):
             self.layers = None
         elif group.rank in self._ring:
-            self.layers = range(*shared.layers[group.rank])
+            self.layers = range(*decision.layers[group.rank])
         else:
             self.layers = range(model.num_layers, model.num_layers)
-        return shared.applied(settings)
+        return settings.of_first_rank(decision.settings)
 
-    def _decide_settings(
+    def _decide(
         self,
         file: GgufFile,
         model: ModelConfig,
@@ -112,7 +109,7 @@ class ClusterLoader(Closing):
         ranks: list[RankInfo],
         *,
         counts_experts: bool,
-    ) -> SharedSettings:
+    ) -> RunDecision:
         group = self._group
         try:
             working = [each for each in ranks if not each.only_lends]
@@ -123,20 +120,19 @@ class ClusterLoader(Closing):
             for rank, (own, ends) in enumerate(zip(ranks, layers, strict=True)):
                 require_parts(file, own.missing_parts, range(*ends), rank, group.hosts[rank])
         except SharpiError as error:
-            group.publish("settings", SettingsReply(refusal=str(error)))
+            group.publish("decision", RunDecision(refusal=str(error)))
             raise
         self.notes = tuple(_notes(division, layers, ranks, group.hosts))
-        shared = shared_settings(settings, layers, counts_experts=counts_experts)
-        group.publish("settings", SettingsReply(shared))
-        return shared
+        decision = RunDecision(settings, layers, counts_experts)
+        group.publish("decision", decision)
+        return decision
 
-    def _receive_settings(self, model: ModelConfig) -> SharedSettings:
-        reply = self._group.read_value("settings", 0, SettingsReply)
-        if reply.settings is None:
-            raise ClusterError(f"rank 0 on {self._group.hosts[0]}: {reply.refusal}")
-        shared = reply.settings
-        _check_settings(shared, model, self._group.size)
-        return shared
+    def _receive_decision(self, model: ModelConfig) -> RunDecision:
+        decision = self._group.read_value("decision", 0, RunDecision)
+        if decision.settings is None:
+            raise ClusterError(f"rank 0 on {self._group.hosts[0]}: {decision.refusal}")
+        _check(decision.layers, decision.settings, model, self._group.size)
+        return decision
 
     def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
@@ -224,15 +220,13 @@ class ClusterLoader(Closing):
             lender.close()
 
 
-def _check_settings(shared: SharedSettings, model: ModelConfig, size: int) -> None:
-    """Raises ClusterError unless `shared` divide all layers of the model among `size` ranks."""
-    ends = [0, *(end for _, end in shared.layers)]
-    is_whole = [first for first, _ in shared.layers] == ends[:-1] and ends[-1] == model.num_layers
-    if (
-        len(shared.layers) != size
-        or not is_whole
-        or min(shared.context_size, shared.batch_size) < 1
-    ):
+def _check(
+    layers: Sequence[tuple[int, int]], settings: EngineSettings, model: ModelConfig, size: int
+) -> None:
+    """Raises ClusterError unless `layers` divide all layers of the model among `size` ranks."""
+    ends = [0, *(end for _, end in layers)]
+    is_whole = [first for first, _ in layers] == ends[:-1] and ends[-1] == model.num_layers
+    if len(layers) != size or not is_whole or min(settings.context_size, settings.batch_size) < 1:
         raise ClusterError("the first rank's division of the layers is invalid")
 
 

@@ -13,13 +13,13 @@ from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.lender import Lender
 from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan, lend, share_text
 from sharpi.engine.records.expert_records import ExpertRecords
-from sharpi.engine.settings import EngineSettings
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.disk import measure_disk
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import Tier, TierPlan
+from sharpi.tiers.settings import EngineSettings
 
 _DISK_SECONDS = 0.1
 

@@ -9,11 +9,11 @@ from sharpi.engine.cluster.hosts_file import Host
 from sharpi.engine.cluster.lending_round import expert_sizes, lending_offer
 from sharpi.engine.lending.loan import LendingOffer, lend, share_text
 from sharpi.engine.placement.placement import Placement
-from sharpi.engine.settings import EngineSettings
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.layer_division import Division
+from sharpi.tiers.settings import EngineSettings
 from sharpi.units import parse_size
 
 

@@ -1,4 +1,4 @@
-"""SharedSettings: the decisions that the first rank makes for all, from all ranks' facts."""
+"""RunDecision: what the first rank decides for all ranks, from the facts that they publish."""
 
 import sys
 from collections.abc import Iterable, Sequence, Set
@@ -8,16 +8,14 @@ from msgspec.structs import replace
 
 from sharpi import __version__
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
-from sharpi.config import KvTypes, RopeRequest, RunConfig
+from sharpi.config import RopeRequest, RunConfig
 from sharpi.engine.cluster.split_model import layers_of_parts
 from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.state_layout import num_states
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.layer_division import (
@@ -28,6 +26,7 @@ from sharpi.tiers.layer_division import (
     first_layers,
     layer_loads,
 )
+from sharpi.tiers.settings import EngineSettings
 
 _SAMPLE_BYTES = 64 << 20  # the rate of reading memory is measured over so many bytes
 _SAME_SPEED = 1.25  # rates whose ratio is below this count as equal
@@ -45,33 +44,12 @@ class RankInfo(Struct, frozen=True):
     only_lends: bool = False  # runs no layers, and holds experts in memory for other ranks
 
 
-class SharedSettings(Struct, frozen=True):
-    """The first rank's decisions for all: settings of the engine, and each rank's layers."""
+class RunDecision(Struct, frozen=True):
+    """The first rank's decision for all ranks, or why the run cannot begin."""
 
-    context_size: int
-    batch_size: int
-    num_parallel: int
-    max_drafts: int
-    num_kv_pages: int
-    window_pages: int
-    kv_types: KvTypes
-    rounding: Rounding
-    layers: tuple[tuple[int, int], ...]
+    settings: EngineSettings | None = None  # its own; see `EngineSettings.of_first_rank`
+    layers: tuple[tuple[int, int], ...] = ()  # the first layer and the end, for each rank
     counts_experts: bool = False  # the first rank writes statistics of all ranks
-
-    def applied(self, settings: EngineSettings) -> EngineSettings:
-        """Returns a rank's settings, with those that all ranks share taken from here."""
-        return replace(settings, **{name: getattr(self, name) for name in _SHARED})
-
-
-# The settings that SharedSettings carries: the fields that EngineSettings has, too.
-_SHARED = tuple(set(SharedSettings.__struct_fields__) & set(EngineSettings.__struct_fields__))
-
-
-class SettingsReply(Struct, frozen=True):
-    """The first rank's reply to all ranks: the settings, or why the run cannot begin."""
-
-    settings: SharedSettings | None = None
     refusal: str = ""
 
 
@@ -145,11 +123,3 @@ def layers_of_all(division: Division, only_lends: Iterable[bool]) -> tuple[tuple
 
 def _output(facts: ModelFacts) -> LayerLoad:
     return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
-
-
-def shared_settings(
-    settings: EngineSettings, layers: tuple[tuple[int, int], ...], *, counts_experts: bool
-) -> SharedSettings:
-    """Returns the shared settings that follow from the first rank's settings."""
-    shared = {name: getattr(settings, name) for name in _SHARED}
-    return SharedSettings(layers=layers, counts_experts=counts_experts, **shared)

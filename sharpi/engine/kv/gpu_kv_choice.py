@@ -1,9 +1,8 @@
 """Decides whether f16 keys and values leave GPUs enough room for layers and expert slots."""
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from sharpi.config import KvTypes, RunConfig
+from sharpi.config import KvType, KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
@@ -11,8 +10,8 @@ from sharpi.ops.cpu.kv_cache import kv_bytes
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest, tier_request
 from sharpi.tiers.scratch import scratch_bytes
+from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.units import format_bytes
 
 # What attention on a GPU takes beside the KV cache (sharpi/ops/cuda/recorder/attention_calls.py):
@@ -55,14 +54,19 @@ def choose_on_gpu(
     `why_not_f16` is set if q8_0 leaves room for more. Without a GPU there are no layers.
     `window_pages` is as for `kv_bytes`.
     """
-    if not _request(config, hardware, positions).vram:
+    vrams = usable_vrams(config, hardware)
+    if not vrams:
         return KvOnGpu()
-    f16_facts, q8_facts = (read_facts(file, model, KvTypes(kind, kind)) for kind in ("f16", "q8_0"))
-    request = gpu_request(config, f16_facts, model, hardware, positions, window_pages)
-    f16, q8 = (plan_tiers(facts, hardware, request) for facts in (f16_facts, q8_facts))
+    settings = _settings(config, positions, window_pages)
+
+    def planned(kind: KvType) -> TierPlan:
+        facts = read_facts(file, model, KvTypes(kind, kind))
+        sizes = KnownSizes(gpu_scratch=gpu_buffers(facts, model, settings))
+        return plan_tiers(facts, hardware, config, settings, sizes)
+
+    f16, q8 = planned("f16"), planned("q8_0")
     needed = kv_bytes(model.attention, positions, window_pages=window_pages)
-    reason = _why_not(f16, q8, model.num_layers, needed, request.vram or 0)
-    return KvOnGpu(_on_gpu(f16), reason)
+    return KvOnGpu(_on_gpu(f16), _why_not(f16, q8, model.num_layers, needed, sum(vrams)))
 
 
 def _why_not(
@@ -80,40 +84,32 @@ def _why_not(
     return f"{beside} for {f16.slots} {wanted}, not for {q8.slots}"
 
 
-def _request(config: RunConfig, hardware: HardwareInfo, positions: int) -> TierRequest:
-    return tier_request(
-        config,
-        hardware,
+def _settings(config: RunConfig, positions: int, window_pages: int) -> EngineSettings:
+    """Returns settings for a KV cache of `positions` positions, before the others are decided."""
+    return EngineSettings(
         context_size=positions,
         batch_size=min(config.batch_size, positions),
         rounding="int8",
+        instruction_set="",
         num_threads=1,
+        num_batch_threads=1,
+        window_pages=window_pages,
+        num_parallel=config.num_parallel,
     )
 
 
-def gpu_request(
-    config: RunConfig,
-    facts: ModelFacts,
-    model: ModelConfig,
-    hardware: HardwareInfo,
-    positions: int,
-    window_pages: int = 0,
-) -> TierRequest:
-    """Returns the planner's input for a KV cache of `positions` positions.
-
-    A GPU's buffers, which the final plan counts, are estimated here, slightly too high.
-    """
-    request = replace(_request(config, hardware, positions), window_pages=window_pages)
+def gpu_buffers(facts: ModelFacts, model: ModelConfig, settings: EngineSettings) -> int:
+    """Estimates the bytes of a GPU's buffers, slightly too high; the final plan counts them."""
+    positions = settings.context_size
     largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)
     buffers = scratch_bytes(
         facts.widths,
-        batch_size=request.batch_size,
+        batch_size=settings.batch_size,
         num_positions=positions,
-        rounding=request.rounding,
-        num_threads=request.num_threads,
+        rounding=settings.rounding,
+        num_threads=settings.num_threads,
     )
-    attention = _PARTS_BYTES + 2 * min(largest, _GATHERED_BYTES)
-    return replace(request, gpu_scratch=buffers + attention)
+    return buffers + _PARTS_BYTES + 2 * min(largest, _GATHERED_BYTES)
 
 
 def _on_gpu(plan: TierPlan) -> frozenset[int]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import ClusterError
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
@@ -18,6 +17,7 @@ from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cpu.stacked_matrix_params import piece_params
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights
+from sharpi.tiers.settings import EngineSettings
 
 MAX_TOKENS = 16  # a larger step reads its experts, since each serves many tokens
 WARM_UP = b"\xff" * 16  # sent instead of a request: makes the lender read what it lends

@@ -14,13 +14,13 @@ from sharpi.device.device import Device
 from sharpi.device.traced import traced
 from sharpi.engine.placement.gpu_rates import measured_rates
 from sharpi.engine.placement.placement import Placement, running_plan
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.gpu import has_gpu, probe_gpus
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import Tier, TierPlan
+from sharpi.tiers.settings import EngineSettings
 
 OpenGpu = Callable[[int], Device]  # of CUDA's index
 _NO_GPU = "no NVIDIA GPU was found; `sharpi doctor` shows what this machine has"

@@ -1,13 +1,18 @@
 """Plans a model of the catalogue before it is downloaded, from its approximate sizes."""
 
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hub.catalogue import BITS, CatalogueEntry
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest
 from sharpi.tiers.scratch import BufferWidths, scratch_bytes
+from sharpi.tiers.settings import EngineSettings
 
 CONTEXT = 4096
 _FEW_TOKENS = 2  # whose experts the smallest useful slots hold
@@ -15,12 +20,12 @@ _FEW_TOKENS = 2  # whose experts the smallest useful slots hold
 
 def estimate(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> TierPlan:
     """Returns the plan for a context of 4096 tokens on this machine."""
-    request = TierRequest(
-        context_size=CONTEXT,
-        num_threads=hardware.physical_cores,
-        vram=hardware.free_vram or None,
+    config, threads = RunConfig(model=Path()), hardware.physical_cores
+    settings = EngineSettings(
+        CONTEXT, config.batch_size, "int8", hardware.instruction_set, threads, threads
     )
-    return plan_tiers(approximate_facts(entry, quant), hardware, request)
+    alone = replace(hardware, free_vrams=())  # the first GPU
+    return plan_tiers(approximate_facts(entry, quant), alone, config, settings)
 
 
 def whole_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> int:

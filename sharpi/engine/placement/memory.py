@@ -3,7 +3,6 @@
 from sharpi.device.counting import CountingDevice
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.kv.window_pages import gpu_windows_of
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.kv_cache import layer_bytes
@@ -11,6 +10,7 @@ from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.cuda.recorder.grouped_products import grouped_result_bytes
 from sharpi.ops.cuda.window_frames import SPARE_FRAMES
 from sharpi.ops.state_layout import num_states, state_bytes
+from sharpi.tiers.settings import EngineSettings
 
 
 def gpu_kv_bytes(

@@ -3,7 +3,6 @@
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
-from sharpi.engine.settings import EngineSettings
 from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.profile import load_profile
 from sharpi.gguf.reader import GgufFile
@@ -15,7 +14,7 @@ from sharpi.tiers.hit_rates import cumulative_shares
 from sharpi.tiers.kv_growth import first_pages
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
-from sharpi.tiers.request import TierRequest, tier_request
+from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.units import format_bytes
 
 _COUNT_BYTES = 4  # of how often an expert followed another one
@@ -38,52 +37,39 @@ class Placement:
         layers: range | None = None,
     ) -> None:
         facts = read_facts(file, model, settings.kv_types)
-        self.facts: ModelFacts = facts if layers is None else facts.only(layers)
-        self.hardware = hardware
-        request = tier_request(
-            config,
-            hardware,
-            context_size=settings.context_size,
-            batch_size=settings.batch_size,
-            rounding=settings.rounding,
-            num_threads=max(settings.num_threads, settings.num_batch_threads),
-            num_outputs=settings.num_outputs,
-            max_drafts=settings.max_drafts,
-            num_kv_pages=settings.num_pages,
-            window_pages=settings.window_pages,
-        )
-        if request.vram:
+        facts = facts if layers is None else facts.only(layers)
+        self.facts: ModelFacts = replace(facts, use_shares=_use_shares(config, model))
+        self.hardware, self._config, self._settings = hardware, config, settings
+        sizes = _learned_sizes(config, model)
+        if usable_vrams(config, hardware):
             from sharpi.engine.placement.memory import gpu_kv_bytes, gpu_scratch_bytes
 
-            scratch = gpu_scratch_bytes(model, load_weights(file, model), settings)
             first = first_pages(settings.num_pages)
             few = replace(settings, num_kv_pages=first)
-            request = replace(
-                request,
-                gpu_scratch=scratch,
+            sizes = replace(
+                sizes,
+                gpu_scratch=gpu_scratch_bytes(model, load_weights(file, model), settings),
                 gpu_kv=gpu_kv_bytes(model, settings, layers),
                 gpu_kv_first=gpu_kv_bytes(model, few, layers),
                 kv_first_pages=first,
             )
-        self.request: TierRequest = replace(
-            request, use_shares=_use_shares(config, model), **_learned_sizes(config, model)
-        )
+        self._sizes: KnownSizes = sizes
 
     def plan(self, rates: Rates | None = None) -> TierPlan:
         """Returns the plan; its speed is estimated from `rates`, or those of the hardware info."""
         hardware = replace(self.hardware, rates=rates) if rates else self.hardware
-        return plan_tiers(self.facts, hardware, self.request)
+        return plan_tiers(self.facts, hardware, self._config, self._settings, self._sizes)
 
 
-def _learned_sizes(config: RunConfig, model: ModelConfig) -> dict[str, int]:
-    """Returns the bytes per layer of what policies learn, as arguments for TierRequest."""
+def _learned_sizes(config: RunConfig, model: ModelConfig) -> KnownSizes:
+    """Returns the bytes per layer of what policies learn."""
     if not model.is_moe:
-        return {}
+        return KnownSizes()
     usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
     on_gpu, _ = learned_sizes(config.experts, model.num_experts, on_gpu=True)
     if config.experts.predictor == "last-layer":
         on_gpu += _COUNT_BYTES * (1 + model.num_experts) * model.num_experts
-    return {"learned_bytes": usual, "least_learned_bytes": least, "gpu_learned_bytes": on_gpu}
+    return KnownSizes(learned_bytes=usual, least_learned_bytes=least, gpu_learned_bytes=on_gpu)
 
 
 def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...], ...]:

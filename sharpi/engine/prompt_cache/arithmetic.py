@@ -11,9 +11,9 @@ from msgspec.structs import asdict
 from sharpi import __version__
 from sharpi.config import RunConfig
 from sharpi.engine.prompt_cache.record import KEY_BYTES
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.resources import kernels_folder, native_library
+from sharpi.tiers.settings import EngineSettings
 
 # Settings on which no bit depends: sizes, threads and what is told to the user.
 _WITHOUT_EFFECT = (

@@ -9,13 +9,14 @@ from sharpi.config import RunConfig
 from sharpi.engine import settings
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.placement.placement import Placement
-from sharpi.engine.settings import EngineSettings, decide
+from sharpi.engine.settings import decide
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import read_config
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
+from sharpi.tiers.settings import EngineSettings
 
 MODEL = Path(__file__).parents[2] / "references" / "data" / "gpt-oss.gguf"
 CONFIG = RunConfig(MODEL, context_size=32768, batch_size=64, kv_type="f16", vram=4 << 30)

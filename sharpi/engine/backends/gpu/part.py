@@ -25,7 +25,6 @@ from sharpi.engine.backends.model_part import (
     of_outputs,
 )
 from sharpi.engine.backends.recorded_part import RecordedPart
-from sharpi.engine.settings import EngineSettings
 from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -39,6 +38,7 @@ from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.tiers.prompt_stash import NO_STASH
+from sharpi.tiers.settings import EngineSettings
 
 
 class GpuPart(RecordedPart[GpuProgram]):

@@ -8,7 +8,6 @@ from sharpi.engine.backends.gpu.growth import GpuGrowth
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.kv.window_pages import gpu_windows_of
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
 from sharpi.ops.cuda.gpu_states import GpuStates
@@ -18,6 +17,7 @@ from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.routed_rows import RoutedRows
 from sharpi.ops.cuda.window_frames import SPARE_FRAMES, WindowFrames
 from sharpi.ops.state_layout import num_states
+from sharpi.tiers.settings import EngineSettings
 
 
 class PartLayers(Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from sharpi.device.device import Device
 from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
-from sharpi.engine.settings import EngineSettings
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
@@ -14,6 +13,7 @@ from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs, StepSizes
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
+from sharpi.tiers.settings import EngineSettings
 
 
 class PartRecorder:
