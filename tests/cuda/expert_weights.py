@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from device_arrays import upload
 from quant_weights import as_floats, random_weights
+from reference_numbers import gated
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.interface import Activation
-from sharpi.ops.reference.numbers import gated
 
 Array = npt.NDArray[Any]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference_ops import ReferenceOps
 from scheduled import asked, finish, submit
 
 from sharpi.config import ExpertConfig, RunConfig
@@ -20,7 +21,6 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import ModelFileError, UnsupportedModelError, UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from plain_head import plain_head
+from reference_ops import ReferenceOps
 from requantise import requantise
 from scheduled import asked, finish, submit
 from with_head import with_head
@@ -22,7 +23,6 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights, load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from agreement import errors_by_token
 from gguf import GGMLQuantizationType
+from reference_ops import ReferenceOps
 from requantise import requantise
 
 from sharpi.engine.engine import Engine
@@ -18,7 +19,6 @@ from sharpi.model.config import read_config
 from sharpi.model.spec import supported_architectures
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references" / "data"

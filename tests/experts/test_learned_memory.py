@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+import reference_learned_contexts
+from reference_learned import Learned
+from reference_learned_map import LearnedMap
 
 from sharpi.experts.learned_memory import learned_bytes, num_hashed_rows
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference import learned_contexts
-from sharpi.experts.reference.learned import Learned
-from sharpi.experts.reference.learned_map import LearnedMap
 
 
 def bytes_of(learned_map: LearnedMap) -> int:
@@ -33,4 +33,4 @@ def test_policies_that_do_not_learn_take_nothing() -> None:
 
 @pytest.mark.parametrize("num_experts", [1, 16, 32, 33, 128, 512])
 def test_the_rows_of_combinations(num_experts: int) -> None:
-    assert num_hashed_rows(num_experts) == learned_contexts.num_rows(num_experts)
+    assert num_hashed_rows(num_experts) == reference_learned_contexts.num_rows(num_experts)

@@ -5,6 +5,7 @@ from ctypes import c_void_p
 from typing import Any
 
 import numpy as np
+from reference_ops import ReferenceOps
 
 from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.quant_types import QuantType
@@ -17,7 +18,6 @@ from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.reference.reference import ReferenceOps
 from sharpi.ops.state_layout import StateLayout
 
 Model = Callable[[Any], Any]

@@ -1,5 +1,5 @@
-// The map of learned-keep, as sharpi/experts/reference/learned_map.py defines it: from the experts
-// just used in this layer, the layers beside it and the last layers, to a score for each expert.
+// The map of learned-keep, as tests/experts/reference/reference_learned_map.py defines it: from the
+// experts just used in this layer, the layers beside it and the last layers, to a score for each.
 //
 // A thread owns whole columns of the map, one per expert, so that no barrier is needed here.
 #pragma once

@@ -1,5 +1,5 @@
-// The decisions of the slot policies, as sharpi/experts/reference/policy*.py and slru.py define
-// them. For one warp; every lane gets the same arguments.
+// The decisions of the slot policies, as tests/experts/reference defines them.
+// For one warp; every lane gets the same arguments.
 #pragma once
 #include "slot_state.cuh"
 

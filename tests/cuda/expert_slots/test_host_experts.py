@@ -5,6 +5,7 @@ import pytest
 from cpu_device import CpuDevice
 from expert_weights import random_routes
 from quant_weights import as_floats, random_weights
+from reference_numbers import gated
 
 from sharpi.errors import DeviceError
 from sharpi.gguf.quant_types import QuantType
@@ -13,7 +14,6 @@ from sharpi.ops.cuda.expert_slots import host_experts
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
 from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
-from sharpi.ops.reference.numbers import gated
 
 pytestmark = pytest.mark.native
 EXPERTS, HIDDEN, WIDTH, ITEMS = 4, 64, 96, 5

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from cpu_device import BACKWARD, CpuDevice
+from reference_policy_make import make_policy
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.device.kernel_source import kernel_source
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.policy_make import make_policy
 from sharpi.ops.cuda.launchers.experts.slot_policy import KernelMissMode, PolicyRules
 
 EXPERTS, USED, SLOTS = 9, 3, 5

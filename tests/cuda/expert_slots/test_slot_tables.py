@@ -9,12 +9,12 @@ from cpu_device import CpuDevice
 from device_arrays import read, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_policy_make import make_policy
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.predictor import Predictor
-from sharpi.experts.reference.policy_make import make_policy
 from sharpi.ops.cuda.expert_slots.last_layer_counts import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers import elementwise
-from sharpi.ops.reference.reference import ReferenceOps
 
 COUNTS = pytest.mark.parametrize("count", [1, 256, 1000])
 

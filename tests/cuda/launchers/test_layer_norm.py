@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from activation_rows import rounding_error, unpack_rows
 from device_arrays import empty, read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.layer_norm import layer_norm
-from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5
 

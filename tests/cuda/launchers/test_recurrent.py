@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
@@ -21,7 +22,6 @@ from sharpi.ops.recurrent import (
     Mamba2Shape,
     RecurrentShape,
 )
-from sharpi.ops.reference.reference import ReferenceOps
 
 TOKENS, STATES, OFFSET = 21, 3, 5
 Floats = np.ndarray

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from device_arrays import empty, read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
@@ -14,7 +15,6 @@ from sharpi.ops.cuda.launchers import recurrent, recurrent_chunks
 from sharpi.ops.cuda.launchers.recurrent import StateSlice
 from sharpi.ops.cuda.launchers.recurrent_chunks import prepared_bytes, supports_chunks
 from sharpi.ops.recurrent import DecayRates, DeltaNetShape, Mamba2Shape
-from sharpi.ops.reference.reference import ReferenceOps
 
 TOKENS, STATES, OFFSET = 71, 3, 8
 Floats = npt.NDArray[Any]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter
 from mixed_model import BLOCKS, DEMO, mixer, rewrite
+from reference_ops import ReferenceOps
 from requantise import copy_metadata, write
 from test_expert_slots import assert_same_as_mapped
 
@@ -14,7 +15,6 @@ from sharpi.engine.engine import Engine
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference_ops import ReferenceOps
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.config import SpeculationConfig
@@ -14,7 +15,6 @@ from sharpi.errors import UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
 from sharpi.ops.kv_keep import KEEP_WINDOW
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

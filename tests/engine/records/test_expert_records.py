@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference_ops import ReferenceOps
 from streamed_models import (
     DEMO,
     GREEDY,
@@ -29,7 +30,6 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from reference_policy import SlotPolicy
+from reference_policy_make import make_policy
 from route_traces import skewed_routes
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.policy import SlotPolicy
-from sharpi.experts.reference.policy_make import make_policy
 from sharpi.experts.trace.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from reference_learned_contexts import LearnedContexts, num_rows
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
 from sharpi.experts.trace.trace_steps import decoded_steps
 
 pytestmark = pytest.mark.native

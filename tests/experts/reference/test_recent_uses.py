@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from sharpi.experts.reference.recent_uses import RecentUses
+from reference_recent_uses import RecentUses
 
 
 def scores_of(uses: RecentUses) -> list[float]:

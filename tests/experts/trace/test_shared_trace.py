@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference_policy_make import make_policy
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.policy_make import make_policy
 from sharpi.experts.simulation.predictor_replay import measure
 from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simulate
 from sharpi.experts.trace.trace import Trace, read_trace

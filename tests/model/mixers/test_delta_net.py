@@ -9,6 +9,8 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from msgspec.structs import replace
+from reference_numbers import dequantise
+from reference_ops import ReferenceOps
 
 from sharpi.errors import ModelFileError
 from sharpi.gguf.metadata import Metadata
@@ -19,8 +21,6 @@ from sharpi.model.mixers.delta_net import DeltaNet, DeltaNetSettings
 from sharpi.model.mixers.rope import Angles
 from sharpi.model.weights import load_weights
 from sharpi.ops.interface import Matrix
-from sharpi.ops.reference.numbers import dequantise
-from sharpi.ops.reference.reference import ReferenceOps
 
 QWEN3_NEXT = Path(__file__).parents[2] / "references" / "data" / "qwen3next.gguf"
 

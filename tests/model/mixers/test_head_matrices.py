@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter
+from reference_ops import ReferenceOps
 from requantise import copy_metadata, write
 
 from sharpi.gguf.copied import TensorCopies
@@ -12,7 +13,6 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.reference.reference import ReferenceOps
 
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 24, 16, 20, 40

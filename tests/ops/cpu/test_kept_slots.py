@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from attention_models import SHAPES, RoundedReference, attention_model, error, random_ids
+from reference_kv_keep import kept_slots
 from replay import AVAILABLE, Native, reference
 
 from sharpi.config import KvTypes
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cpu.program import ProgramLimits, Rounding
 from sharpi.ops.kv_keep import KEEP_WINDOW
-from sharpi.ops.reference.kv_keep import kept_slots
 
 pytestmark = pytest.mark.native
 PROMPT, KEPT, MORE = 333, 100, 9

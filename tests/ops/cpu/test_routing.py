@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from reference_experts import choose_experts
 
 from sharpi.ops.interface import Router, Scoring
-from sharpi.ops.reference.experts import choose_experts
 
 
 def chosen(logits: list[float], router: Router) -> tuple[list[int], list[float]]:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, dequantize, quantize
+from reference_kv_rounding import round_rows
 
 from sharpi.config import KvType
 from sharpi.ops.hadamard import hadamard
-from sharpi.ops.reference.kv_rounding import round_rows
 
 ROWS = np.random.default_rng(3).standard_normal((40, 128)).astype(np.float32)
 

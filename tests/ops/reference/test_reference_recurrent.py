@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from reference_ops import ReferenceOps
+from reference_recurrent import convolve, softplus
 
 from sharpi.ops.interface import Activation
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
-from sharpi.ops.reference.recurrent import convolve, softplus
-from sharpi.ops.reference.reference import ReferenceOps
 
 RNG = np.random.default_rng(3)
 TOKENS = 11

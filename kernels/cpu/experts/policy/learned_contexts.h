@@ -1,7 +1,7 @@
 // Combinations of experts that say more than each of them alone: the rows of a map's hashed table.
 //
 // A combination of a layer and a token's text is nearly a name for what the model is doing. The
-// hash is that of sharpi/experts/reference/learned_contexts.py.
+// hash is that of tests/experts/reference/reference_learned_contexts.py.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -6,7 +6,7 @@
 // while it is new. A map that follows the text counts recent uses, and has the first table twice:
 // what the second one learns fades, so that it is about the present text, and the first one about
 // all. Multiplications and additions happen in the written order, unfused, so that
-// sharpi/experts/reference/learned_map.py agrees bit for bit.
+// tests/experts/reference/reference_learned_map.py agrees bit for bit.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -2,8 +2,8 @@
 // expert store calls.
 //
 // A policy decides and moves nothing: every change is a Swap for its caller to carry out, and the
-// policy's own state is already the state after it. sharpi/experts/reference/policy.py defines the
-// same decisions; tests replay traces through both.
+// policy's own state is already the state after it. tests/experts/reference defines the same
+// decisions; tests replay traces through both.
 #pragma once
 #include <cstdint>
 #include <memory>

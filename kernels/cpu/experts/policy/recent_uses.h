@@ -2,7 +2,7 @@
 // time spans a decayed count of uses, and a learned weight per expert.
 //
 // Multiplications and additions happen in the written order, unfused, so that
-// sharpi/experts/reference/recent_uses.py agrees bit for bit.
+// tests/experts/reference/reference_recent_uses.py agrees bit for bit.
 #pragma once
 #include <cstddef>
 #include <vector>

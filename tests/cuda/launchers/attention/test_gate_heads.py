@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 from device_arrays import read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.attention.gate_heads import gate_heads
 from sharpi.ops.interface import HeadGate
-from sharpi.ops.reference.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("activation", HeadGate)

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 from device_arrays import empty, read, upload
 from kv_pages import PACKED, PAGE, page_bytes, unpack_row
+from reference_kv_rounding import round_rows
+from reference_ops import ReferenceOps
 
 from sharpi.config import KvType
 from sharpi.device.device import Device
@@ -13,8 +15,6 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     heads,
 )
 from sharpi.ops.hadamard import hadamard
-from sharpi.ops.reference.kv_rounding import round_rows
-from sharpi.ops.reference.reference import ReferenceOps
 
 EPSILON = 1e-5
 POSITIONS = np.array([0, 63, 200], np.int32)

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 from device_arrays import empty, read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.attention.rope_angles import rope_angles
 from sharpi.ops.interface import RopeTable
-from sharpi.ops.reference.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("half", [1, 32, 64, 150])

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from device_arrays import read, upload
+from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.attention.scale_by_position import scale_by_position
-from sharpi.ops.reference.reference import ReferenceOps
 
 
 @pytest.mark.parametrize("width", [1, 256, 300])

@@ -10,6 +10,7 @@ from cpu_library import from_bf16, to_bf16
 from device_arrays import empty, read, upload
 from expert_weights import random_routes, stacked_experts
 from lazy_packages import OnUse, needs
+from reference_numbers import gated
 
 from sharpi.device.device import Device
 from sharpi.device.grouped_product import grouped_product, has_grouped_products
@@ -17,7 +18,6 @@ from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import bf16_rows
 from sharpi.ops.interface import Activation
-from sharpi.ops.reference.numbers import gated
 
 EXPERTS, USED, TOKENS, WIDTH = 5, 2, 9, 264
 ITEMS = TOKENS * USED

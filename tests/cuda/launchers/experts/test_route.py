@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from device_arrays import empty, read, upload
 from msgspec.structs import replace
+from reference_experts import choose_experts
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.interface import Router, Scoring
-from sharpi.ops.reference.experts import choose_experts
 
 
 def _choose(device: Device, logits: np.ndarray, router: Router) -> tuple[np.ndarray, np.ndarray]:

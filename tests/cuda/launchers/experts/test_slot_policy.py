@@ -10,13 +10,13 @@ import pytest
 from cpu_device import CpuDevice
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from reference_policy import SlotPolicy
+from reference_policy_make import make_policy
 from slot_worlds import SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
-from sharpi.experts.reference.policy import SlotPolicy
-from sharpi.experts.reference.policy_make import make_policy
 from sharpi.experts.trace.trace import read_trace
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules

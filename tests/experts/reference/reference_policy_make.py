@@ -1,10 +1,11 @@
 """Creates the reference policy of a given kind."""
 
+from reference_learned import Learned
+from reference_policy import SlotPolicy
+from reference_policy_ranked import Lfru, Ranked, Static
+from reference_slru import Slru
+
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.learned import Learned
-from sharpi.experts.reference.policy import SlotPolicy
-from sharpi.experts.reference.policy_ranked import Lfru, Ranked, Static
-from sharpi.experts.reference.slru import Slru
 
 
 def make_policy(settings: PolicySettings) -> SlotPolicy:

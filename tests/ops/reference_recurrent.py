@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from reference_numbers import activate, gated, sigmoid
 
 from sharpi.ops.interface import Activation, FloatArray
 from sharpi.ops.recurrent import (
@@ -17,7 +18,6 @@ from sharpi.ops.recurrent import (
     Mamba2Shape,
     RecurrentShape,
 )
-from sharpi.ops.reference.numbers import activate, gated, sigmoid
 
 Array = npt.NDArray[Any]
 

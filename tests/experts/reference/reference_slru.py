@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from reference_decayed_frequency import DecayedFrequency
+from reference_policy import SlotPolicy
 
 from sharpi.experts.policy_settings import PolicySettings
-from sharpi.experts.reference.decayed_frequency import DecayedFrequency
-from sharpi.experts.reference.policy import SlotPolicy
 
 _PROTECTION = np.float32(1.1)  # the weight of a use of a protected expert
 HALF_LIFE = 16  # tokens

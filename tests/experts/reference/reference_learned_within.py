@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
-from sharpi.experts.reference.learned_map import LearnedMap, MapInputs
+from reference_learned_contexts import LearnedContexts, num_rows
+from reference_learned_map import LearnedMap, MapInputs
 
 Route = dict[int, list[int]]  # a token's experts by layer, best first
 

@@ -23,14 +23,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from reference_learned_contexts import LearnedContexts, num_rows
+from reference_learned_map import LearnedMap, MapInputs
+from reference_learned_margin import LearnedMargin
+from reference_learned_needs import LearnedNeeds
+from reference_learned_within import LearnedWithin, Route, Source, inputs_of
+from reference_policy import SlotPolicy
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
-from sharpi.experts.reference.learned_contexts import LearnedContexts, num_rows
-from sharpi.experts.reference.learned_map import LearnedMap, MapInputs
-from sharpi.experts.reference.learned_margin import LearnedMargin
-from sharpi.experts.reference.learned_needs import LearnedNeeds
-from sharpi.experts.reference.learned_within import LearnedWithin, Route, Source, inputs_of
-from sharpi.experts.reference.policy import SlotPolicy
 
 _RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.11, 0.13
 _THRESHOLD_RATE = np.float32(0.01)

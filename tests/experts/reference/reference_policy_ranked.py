@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from reference_decayed_frequency import DecayedFrequency
+from reference_policy import SlotPolicy
+from reference_policy_slots import LayerSlots
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.reference.decayed_frequency import DecayedFrequency
-from sharpi.experts.reference.policy import SlotPolicy
-from sharpi.experts.reference.policy_slots import LayerSlots
 
 _VLLM_GROWTH = np.float32(1 / 0.95)  # each later token takes 5 % off the weight of a use
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from reference_policy_slots import LayerSlots
 
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
-from sharpi.experts.reference.policy_slots import LayerSlots
 
 BATCH_MEMORY = 64  # only the last tokens of a batch train a policy
 

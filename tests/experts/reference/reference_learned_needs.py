@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from reference_policy_slots import LayerSlots
 
 from sharpi.experts.policy_settings import PolicySettings
-from sharpi.experts.reference.policy_slots import LayerSlots
 
 _RATE, _DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
 _MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from reference_kv_keep import kept_slots
+from reference_numbers import softmax
 
 from sharpi.ops.interface import AttentionShape, FloatArray
-from sharpi.ops.reference.kv_keep import kept_slots
-from sharpi.ops.reference.numbers import softmax
 
 Array = npt.NDArray[Any]
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from reference_numbers import dequantise_expert, gated, sigmoid, softmax
 
 from sharpi.ops.interface import (
     Activation,
@@ -14,7 +15,6 @@ from sharpi.ops.interface import (
     Scoring,
     StackedMatrix,
 )
-from sharpi.ops.reference.numbers import dequantise_expert, gated, sigmoid, softmax
 
 Array = npt.NDArray[Any]
 SPARSE_MIXER_NEAR = 0.01

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sharpi.experts.reference.recent_uses import RecentUses
+from reference_recent_uses import RecentUses
 
 _DISCOUNT = np.float32(0.8)
 _BIAS_RATE = np.float32(0.003)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from reference_numbers import softmax
 
 from sharpi.ops.interface import FloatArray
 from sharpi.ops.kv_keep import KEEP_POOL, KEEP_WINDOW
-from sharpi.ops.reference.numbers import softmax
 
 Array = npt.NDArray[Any]
 

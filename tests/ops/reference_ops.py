@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from reference_attention import ReferenceAttention
+from reference_experts import ReferenceExperts
+from reference_numbers import dequantise, sigmoid
+from reference_recurrent import ReferenceRecurrent
 
 from sharpi.ops.interface import (
     AttentionShape,
@@ -19,10 +23,6 @@ from sharpi.ops.interface import (
     StackedMatrix,
 )
 from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.reference.attention import ReferenceAttention
-from sharpi.ops.reference.experts import ReferenceExperts
-from sharpi.ops.reference.numbers import dequantise, sigmoid
-from sharpi.ops.reference.recurrent import ReferenceRecurrent
 
 Array = npt.NDArray[Any]
 
