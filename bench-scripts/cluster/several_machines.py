@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 
 from memory.memory_group import DiskGroup, MemoryGroup
 
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 from sharpi.units import parse_size
 
 _FOLDER = Path(__file__).parent

@@ -77,7 +77,7 @@ def look_at_gpu(findings: Findings) -> None:
     import cupy
 
     from sharpi.errors import SharpiError
-    from sharpi.hardware.gpu import probe_gpus
+    from sharpi.hardware.info import probe_gpus
 
     try:
         from sharpi.device.gpu import open_gpu

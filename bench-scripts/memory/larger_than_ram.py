@@ -28,8 +28,8 @@ from memory.memory_group import MemoryGroup
 
 from sharpi.errors import SharpiError, UsageError
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.hardware.disk import measure_disk
 from sharpi.hardware.info import probe_hardware
+from sharpi.hardware.rates import measure_disk
 from sharpi.units import parse_size
 
 _BATCH_SIZE = 512

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharpi.errors import UsageError
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 _MOUNTS = Path("/proc/mounts")
 _ENTER = 'echo $$ > "$0" && exec "$@"'  # the shell enters the group, then becomes the program

@@ -25,7 +25,7 @@ from sharpi.cli.parsing.commands import Commands
 from sharpi.cli.parsing.usage_message import usage_message
 from sharpi.cli.termination import exit_immediately, raise_on_termination
 from sharpi.errors import SharpiError
-from sharpi.system.native_threads import are_left
+from sharpi.system.process import are_left
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 

@@ -11,7 +11,7 @@ from ctypes import c_void_p
 from functools import cache
 
 from sharpi.native import declare, open_library
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 
 class Awake(Closing):

@@ -18,8 +18,7 @@ from sharpi.cluster.message import HEADER_BYTES, Kind, Message, read_header
 from sharpi.cluster.watch import Watch
 from sharpi.cluster.wire_count import WireCount
 from sharpi.errors import ClusterError
-from sharpi.system.closing import Closing
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import Closing, start_native
 
 FRAME_BYTES = 256 << 10
 _LEAVE_SECONDS = 5.0

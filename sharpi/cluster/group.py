@@ -21,7 +21,7 @@ from sharpi.cluster.rendezvous import Rendezvous
 from sharpi.cluster.request_channel import RequestChannel
 from sharpi.cluster.watch import Watch
 from sharpi.errors import ClusterError, MissingPackageError
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 _FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices faults
 _JOIN_SECONDS = _EXCHANGE_SECONDS = 300

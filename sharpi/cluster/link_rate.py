@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from sharpi.cluster.group import Group
 from sharpi.errors import ClusterError
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import start_native
 
 SMALL_BYTES = 8 << 10  # about one token's hidden values
 _FRAME_BYTES = 256 << 10

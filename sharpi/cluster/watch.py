@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
 from typing import Protocol
 
-from sharpi.system.closing import Closing
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import Closing, start_native
 
 _BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 6.0  # seconds without a beat after which a rank counts as lost

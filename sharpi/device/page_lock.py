@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sharpi.device.device import HostArray
 from sharpi.device.launch import Memory
-from sharpi.system.mappings import Mapping, mapping_of, mappings
+from sharpi.system.memory import Mapping, mapping_of, mappings
 
 # cudaHostRegister's flags and attribute numbers, which not every CuPy version names.
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8

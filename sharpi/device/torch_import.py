@@ -9,7 +9,7 @@ from typing import Any
 
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import start_native
 
 _CUDA = re.compile(r"^cuda\b.*=\s*['\"](\d+)", re.MULTILINE)  # in torch/version.py
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)

@@ -15,7 +15,7 @@ from sharpi.engine.sampling.generation_state import refuse_unknown
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.speculation.speculator import Speculator
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer
 

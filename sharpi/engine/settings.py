@@ -9,7 +9,7 @@ from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_routed
 from sharpi.hardware.info import HardwareInfo
-from sharpi.hardware.thread_places import place_threads
+from sharpi.hardware.topology import place_threads
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.errors import StatsFileError
-from sharpi.system.atomic_file import write_or_warn
+from sharpi.system.files import write_or_warn
 
 FORMAT = "sharpi expert profile"
 VERSION = 1

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import Tensor
-from sharpi.system.direct_read import READS_IN_FLIGHT, aligned_range, open_direct
-from sharpi.system.huge_pages import huge_memory
+from sharpi.system.files import READS_IN_FLIGHT, aligned_range, open_direct
+from sharpi.system.memory import huge_memory
 
 READ_BYTES = 4 << 20
 

@@ -21,7 +21,7 @@ from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.split_set import check_part, check_total, part_number, split_parts
 from sharpi.gguf.tensor_infos import TensorInfo
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 
 class Tensor(Struct, frozen=True, eq=False):

@@ -9,11 +9,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from sharpi.errors import SharpiError, UsageError
-from sharpi.hardware.disk import measure_disk
-from sharpi.hardware.gpu import GpuDriver, has_gpu, probe_gpus
-from sharpi.hardware.info import usable_cores
+from sharpi.hardware.info import GpuDriver, has_gpu, probe_gpus, usable_cores
 from sharpi.hardware.memory import MemoryInfo, probe_memory
-from sharpi.hardware.rates import measure_ram_copy, measure_ram_read
+from sharpi.hardware.rates import measure_disk, measure_ram_copy, measure_ram_read
 from sharpi.hardware.topology import read_topology
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 

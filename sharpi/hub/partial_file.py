@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 _PIECE = 1 << 22  # bytes hashed at once
 _SHA256_DIGITS = 64

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sharpi.errors import UsageError
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.system.heaps import trim_heaps
+from sharpi.system.process import trim_heaps
 
 HEAD_SECONDS = 30.0  # for the whole head of a request
 

@@ -14,7 +14,7 @@ from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.state_layout import state_bytes
-from sharpi.system.direct_read import widest_range
+from sharpi.system.files import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sharpi.config import Feature, KvTypes, RunConfig
 from sharpi.hardware.info import HardwareInfo
-from sharpi.hardware.thread_places import ThreadPlace
+from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, pages_of
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.state_layout import num_states

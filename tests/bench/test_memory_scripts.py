@@ -23,7 +23,7 @@ from memory.larger_than_ram_report import (
 from memory.memory_group import DiskGroup, Hierarchy, MemoryGroup, find_hierarchy
 
 from sharpi.errors import UsageError
-from sharpi.hardware.disk import DiskRate
+from sharpi.hardware.rates import DiskRate
 
 
 @pytest.fixture(autouse=True)

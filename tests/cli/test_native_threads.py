@@ -6,7 +6,7 @@ import sys
 SOURCE = """
 import ctypes, os, sys, threading
 from sharpi.cli import main as program
-from sharpi.system.native_threads import are_left, start_native
+from sharpi.system.process import are_left, start_native
 
 read, write = os.pipe()
 wait = lambda: ctypes.CDLL(None).read(read, ctypes.create_string_buffer(1), 1)

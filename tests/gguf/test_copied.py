@@ -14,7 +14,7 @@ from sharpi.gguf import copied
 from sharpi.gguf.copied import TensorCopies, copy_bytes
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import Tensor
-from sharpi.system.direct_read import ALIGNMENT
+from sharpi.system.files import ALIGNMENT
 
 PARTS = ("a.gguf", "b.gguf")
 SIZE = 200_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.system.page_cache import drop_pages
+from sharpi.system.memory import drop_pages
 
 SIZE = 64 * mmap.PAGESIZE
 

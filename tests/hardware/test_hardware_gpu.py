@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharpi.hardware.gpu import Gpu, GpuDriver, has_gpu, probe_gpus
+from sharpi.hardware.info import Gpu, GpuDriver, has_gpu, probe_gpus
 
 GIB = 1 << 30
 

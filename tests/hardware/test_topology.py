@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from sharpi.hardware.info import probe_hardware
-from sharpi.hardware.thread_places import place_threads
-from sharpi.hardware.topology import Topology, parse_cpu_list, read_topology
+from sharpi.hardware.topology import Topology, parse_cpu_list, place_threads, read_topology
 
 
 class Sysfs:

@@ -9,7 +9,7 @@ from reference_ops import ReferenceOps
 
 from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.quant_types import QuantType
-from sharpi.hardware.thread_places import ThreadPlace
+from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, load_library

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sharpi.cli.main import main
 from sharpi.cli.start import main as start
-from sharpi.hardware import disk, rates
+from sharpi.hardware import rates
 from sharpi.ops.cpu import machine_limits
 
 # An emulator takes seconds for the samples of a rate, and no test asks how high the rate is.
-rates.SAMPLE_BYTES = disk.TRIAL_BYTES = 4 << 20
+rates.SAMPLE_BYTES = rates.TRIAL_BYTES = 4 << 20
 machine_limits.LEAST_BYTES_A_TRY, machine_limits.SECONDS_A_READ = 4 << 20, 0.01
 
 

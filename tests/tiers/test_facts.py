@@ -14,7 +14,7 @@ from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.ops.cpu.kv_cache import kv_bytes
 from sharpi.resources import demo_model
-from sharpi.system.direct_read import ALIGNMENT
+from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"

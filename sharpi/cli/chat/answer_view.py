@@ -15,7 +15,7 @@ from sharpi.cli.chat.reply import note_interrupted_prefill, stream
 from sharpi.cli.output.interruption import uninterrupted
 from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import can_draw, strip_controls
-from sharpi.system.running_notes import notes_after_answer
+from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

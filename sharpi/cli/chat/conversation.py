@@ -17,7 +17,7 @@ from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.config import GenerationRequest
 from sharpi.errors import TemplateError, UsageError
-from sharpi.system.atomic_file import write_atomically
+from sharpi.system.files import write_atomically
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine

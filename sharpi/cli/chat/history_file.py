@@ -44,7 +44,7 @@ class HistoryFile:
                 file.write(line.encode("utf-8", "replace"))
 
     def _replace(self, lines: list[str]) -> None:
-        from sharpi.system.atomic_file import write_atomically
+        from sharpi.system.files import write_atomically
 
         with suppress(OSError):
             write_atomically(self._path, "".join(line + "\n" for line in lines).encode())

@@ -13,7 +13,7 @@ from typing import Protocol
 from sharpi.cli.chat.history_file import HistoryFile, history_path
 from sharpi.cli.output.terminal import stdin_is_terminal
 from sharpi.errors import UsageError
-from sharpi.system.bounded_file import MOST_BYTES, read_line
+from sharpi.system.files import MOST_BYTES, read_line
 
 PROMPT, CONTINUATION = "> ", "... "
 _QUOTES = '"""'

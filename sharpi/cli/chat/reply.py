@@ -8,7 +8,7 @@ from sharpi.cli.chat.reasoning_style import ReasoningStyle
 from sharpi.cli.output.prefill_bar import watched
 from sharpi.cli.output.terminal import print_note, strip_controls
 from sharpi.cli.output.word_wrap import WordWrap
-from sharpi.system.running_notes import notes_after_answer
+from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:
     from sharpi.cli.options.output_format import ConstrainedAnswers

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sharpi.cli.log.kept import Message
 from sharpi.errors import UsageError
-from sharpi.system.bounded_file import read_bounded
+from sharpi.system.files import read_bounded
 
 _ROLES = ("system", "user", "assistant")
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sharpi.cli.log.kept import KeptConversation, Message
 from sharpi.cli.log.log_place import make_private_folder
 from sharpi.errors import SharpiError
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 SCHEMA_VERSION = 1
 _SCHEMA = """

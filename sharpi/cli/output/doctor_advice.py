@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from sharpi.hardware.gpu import GpuDriver
+from sharpi.hardware.info import GpuDriver
 from sharpi.hardware.report import HardwareReport
 from sharpi.resources import install_command, is_checkout
 

@@ -12,7 +12,7 @@ from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, joined
 from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.config import RunConfig
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

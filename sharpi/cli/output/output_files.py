@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sharpi.errors import UsageError
-from sharpi.system.atomic_file import new_file_mode
+from sharpi.system.files import new_file_mode
 
 
 def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:

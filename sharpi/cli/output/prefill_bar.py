@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.output.interruption import interruptible
 from sharpi.cli.output.loading import DELAY_SECONDS
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress

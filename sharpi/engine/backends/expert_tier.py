@@ -34,7 +34,7 @@ from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
-from sharpi.system.page_cache import drop_pages
+from sharpi.system.memory import drop_pages
 from sharpi.tiers.plan import TierPlan
 
 if TYPE_CHECKING:

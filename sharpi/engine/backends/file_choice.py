@@ -13,7 +13,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
 from sharpi.experts.slot_window import WindowCounts
 from sharpi.hardware.memory import probe_memory
-from sharpi.system.running_notes import print_running_note
+from sharpi.system.process import print_running_note
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
 

@@ -6,7 +6,7 @@ Messages tell the user when that has happened or, at the end of a run, why it ha
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.stats.counts import HitCount
-from sharpi.system.running_notes import print_running_note
+from sharpi.system.process import print_running_note
 
 
 def announce_pin(settings: PolicySettings, before: HitCount, tier: str) -> None:

@@ -30,8 +30,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.system.closing import Closing
-from sharpi.system.running_notes import print_running_note
+from sharpi.system.process import Closing, print_running_note
 from sharpi.tiers.layer_division import Division
 from sharpi.tiers.settings import EngineSettings
 from sharpi.units import format_bytes

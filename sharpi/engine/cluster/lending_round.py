@@ -15,7 +15,7 @@ from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan, lend, sh
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware.disk import measure_disk
+from sharpi.hardware.rates import measure_disk
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import Tier, TierPlan

@@ -19,8 +19,7 @@ from sharpi.engine.lending.loan import Loan
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.remote import RemoteExperts
 from sharpi.experts.stats.remote_stats import RemoteStats
-from sharpi.system.closing import Closing
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import Closing, start_native
 
 _SAMPLES = 7  # requests, of which the first ones find pages and caches cold
 _COUNTED = 5

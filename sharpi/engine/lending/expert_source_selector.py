@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from sharpi.system.closing import Closing
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import Closing, start_native
 
 TOKENS_BETWEEN = 256  # decoded tokens between two measurements, at least
 HYSTERESIS = 1.25  # the other source of experts must be this many times faster

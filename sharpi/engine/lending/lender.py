@@ -8,8 +8,7 @@ import numpy as np
 from sharpi.cluster.request_channel import RequestChannel
 from sharpi.engine.lending.expert_programs import WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
-from sharpi.system.closing import Closing
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import Closing, start_native
 
 _LEAVE_SECONDS = 5.0
 

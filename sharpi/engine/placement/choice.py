@@ -16,8 +16,7 @@ from sharpi.engine.placement.gpu_rates import measured_rates
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware.gpu import has_gpu, probe_gpus
-from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.info import HardwareInfo, has_gpu, probe_gpus
 from sharpi.model.config import ModelConfig
 from sharpi.tiers.plan import Tier, TierPlan
 from sharpi.tiers.settings import EngineSettings

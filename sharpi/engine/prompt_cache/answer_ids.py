@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sharpi.engine.prompt_cache.checksum import DIGEST_BYTES
-from sharpi.system.atomic_file import write_atomically
+from sharpi.system.files import write_atomically
 
 
 def answer_file(text: str) -> str:

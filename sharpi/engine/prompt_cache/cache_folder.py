@@ -18,7 +18,7 @@ from msgspec import Struct
 from sharpi.engine.prompt_cache.record import parse_name
 from sharpi.engine.prompt_cache.record_file import TEMPORARY
 from sharpi.errors import UsageError
-from sharpi.system.atomic_file import write_atomically
+from sharpi.system.files import write_atomically
 
 ABOUT = "about.json"
 _PREFIX = "model-"

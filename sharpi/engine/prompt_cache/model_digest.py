@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sharpi.engine.prompt_cache.checksum import DIGEST_BYTES, Checksum
 from sharpi.ops.cpu.buffers import aligned_bytes
-from sharpi.system.atomic_file import write_atomically
+from sharpi.system.files import write_atomically
 
 _PIECE_BYTES = 8 << 20
 _FOLDER = "files"

@@ -28,7 +28,7 @@ from sharpi.engine.prompt_cache.record_reader import RecordReader
 from sharpi.engine.prompt_cache.save_queue import Pending, SaveQueue
 from sharpi.engine.prompt_cache.token_chain import page_links
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.system.closing import Closing
+from sharpi.system.process import Closing
 
 _SHORTEST = 8  # tokens that are worth a record of their own
 _MAX_NOTES = 5

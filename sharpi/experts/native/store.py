@@ -23,7 +23,7 @@ from sharpi.experts.native.store_counts import (
     StoreTotals,
 )
 from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, StoreLayout
-from sharpi.system.direct_read import READS_IN_FLIGHT
+from sharpi.system.files import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
 

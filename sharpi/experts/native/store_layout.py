@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from sharpi.errors import ModelFileError
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.system.direct_read import widest_range
+from sharpi.system.files import widest_range
 
 _MATRICES = ("gate", "up", "down")
 

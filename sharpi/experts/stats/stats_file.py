@@ -7,8 +7,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import embedded_json, format_stats
-from sharpi.system.atomic_file import write_or_warn
-from sharpi.system.bounded_file import read_bounded
+from sharpi.system.files import read_bounded, write_or_warn
 
 
 def save_stats(path: Path, stats: ExpertStats) -> str | None:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.errors import TraceFileError
-from sharpi.system.atomic_file import write_atomically
-from sharpi.system.closing import Closing
+from sharpi.system.files import write_atomically
+from sharpi.system.process import Closing
 
 
 class TraceWriter(Closing):

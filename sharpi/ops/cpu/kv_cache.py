@@ -15,7 +15,7 @@ from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
-from sharpi.system.returnable import ReturnableMemory
+from sharpi.system.memory import ReturnableMemory
 
 _Bytes = npt.NDArray[np.uint8]
 PAGE_POSITIONS = 64

@@ -12,7 +12,7 @@ from sharpi.ops.cpu.library import load_library
 class Place(Protocol):
     """The cores, NUMA node, cache group and relative speed of a thread.
 
-    sharpi/hardware/thread_places.py implements it.
+    sharpi/hardware/topology.py implements it.
     """
 
     @property

@@ -14,7 +14,7 @@ from sharpi.errors import ClusterError, ModelFileError
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.serve.host.mapped_file import MappedFile, check_not_empty
 from sharpi.serve.http.errors import lost_rank, unreadable_model
-from sharpi.system.heaps import trim_heaps
+from sharpi.system.process import trim_heaps
 
 _MORE_BYTES = 1 << 20  # bytes of a body beyond its prompt, for schemas, tools and names
 _ESCAPE = 3  # bytes of JSON per byte of text, if each character is a \u escape

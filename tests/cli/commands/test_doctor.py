@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from sharpi.cli.output.doctor_advice import advise
 from sharpi.config import FEATURES
-from sharpi.hardware import disk
 from sharpi.hardware import rates as hardware_rates
-from sharpi.hardware.gpu import Gpu, GpuDriver
+from sharpi.hardware.info import Gpu, GpuDriver
 from sharpi.hardware.memory import MemoryInfo
 from sharpi.hardware.report import DiskReport, HardwareReport
 from sharpi.resources import native_library
@@ -47,7 +46,7 @@ NO_TORCH = {**HEALTHY.packages, "torch": None}
 def quick(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The built library, and trials too small to wait for."""
     monkeypatch.setenv("SHARPI_NATIVE_LIBRARY", str(LIBRARY))
-    monkeypatch.setattr(disk, "TRIAL_BYTES", 1 << 20)
+    monkeypatch.setattr(hardware_rates, "TRIAL_BYTES", 1 << 20)
     monkeypatch.setattr(hardware_rates, "SAMPLE_BYTES", 1 << 20)
     monkeypatch.setattr("sharpi.hardware.report.measure_ram_read", lambda num_threads: 20e9)
 

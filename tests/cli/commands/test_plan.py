@@ -14,8 +14,7 @@ from sharpi.cli.commands.models import plan as plan_module
 from sharpi.config import RunConfig
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.hardware import rates as hardware_rates
-from sharpi.hardware.gpu import Gpu, GpuDriver
-from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.info import Gpu, GpuDriver, HardwareInfo
 from sharpi.resources import demo_model, native_library
 
 pytestmark = pytest.mark.native

@@ -12,7 +12,7 @@ from fake_engine import FakeEngine
 
 from sharpi.cli.chat import line_input
 from sharpi.resources import demo_model
-from sharpi.system import bounded_file
+from sharpi.system import files
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def test_an_endless_file_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(bounded_file, "MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(files, "MOST_BYTES", 3 << 20)
     result = sharpi(*arguments)
     assert result.exit_code != 0
     assert "/dev/zero" in result.err
@@ -222,7 +222,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused(
     arguments: tuple[str, ...],
 ) -> None:
     os.mkfifo(empty_cache / "pipe")
-    monkeypatch.setattr(bounded_file, "PIPE_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(files, "PIPE_TIMEOUT_S", 0.02)
     result = sharpi(*arguments)
     assert result.exit_code != 0
     assert "pipe: a pipe" in result.err or "is a pipe" in result.err or "a pipe that" in result.err
@@ -233,7 +233,7 @@ def test_a_slow_program_may_write_to_a_pipe(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(empty_cache / "pipe")
-    monkeypatch.setattr(bounded_file, "PIPE_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(files, "PIPE_TIMEOUT_S", 0.02)
     program, set_blocking = os.open("pipe", os.O_RDWR), os.set_blocking
 
     def write_late(descriptor: int, blocking: bool) -> None:
@@ -242,7 +242,7 @@ def test_a_slow_program_may_write_to_a_pipe(
         os.close(program)
 
     monkeypatch.setattr(os, "set_blocking", write_late)
-    assert bounded_file.read_bounded(Path("pipe")) == b"Hello"
+    assert files.read_bounded(Path("pipe")) == b"Hello"
 
 
 @pytest.mark.parametrize("start", ["", '"""\n'])

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from sharpi.system.running_notes import notes_after_answer, print_running_note
+from sharpi.system.process import notes_after_answer, print_running_note
 
 
 def test_at_once_without_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 from sharpi.gguf.copied import copy_bytes
 from sharpi.gguf.tensor_summary import is_expert_matrix
-from sharpi.system.direct_read import ALIGNMENT
+from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 
 pytestmark = pytest.mark.native

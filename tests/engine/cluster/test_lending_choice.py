@@ -11,7 +11,7 @@ from sharpi.engine.cluster import lending_round
 from sharpi.engine.cluster.lending_round import LendingRound
 from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan
-from sharpi.hardware.disk import DiskRate
+from sharpi.hardware.rates import DiskRate
 
 EXPERT_BYTES = 2_000_000
 REMOTE, READ = "computed by rank 1 on there", "read from the disk, not computed by rank 1 on there"

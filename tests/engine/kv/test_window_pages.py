@@ -12,7 +12,7 @@ from sharpi.engine import settings
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.window_pages import WindowPages, window_pages, windows_of
 from sharpi.engine.scheduling.scheduler import Scheduler
-from sharpi.system.returnable import ReturnableMemory
+from sharpi.system.memory import ReturnableMemory
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -11,7 +11,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import read_config
 from sharpi.resources import demo_model
-from sharpi.system.direct_read import ALIGNMENT
+from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.facts import read_facts
 
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

@@ -9,7 +9,7 @@ from attention_models import HIDDEN, TABLE
 from msgspec.structs import replace
 from replay import Native, matrix, stacked
 
-from sharpi.hardware.thread_places import ThreadPlace
+from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu.abi import PageSpan
 from sharpi.ops.cpu.page_placement import place_pages
 from sharpi.ops.cpu.thread_pool import ThreadPool

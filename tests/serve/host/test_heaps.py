@@ -13,14 +13,14 @@ import pytest
 from served_demo import ServedDemo
 
 from sharpi.serve import web_server
-from sharpi.system.heaps import trim_heaps
+from sharpi.system.process import trim_heaps
 
 LIBC = ctypes.CDLL(None)
 pytestmark = pytest.mark.skipif(not hasattr(LIBC, "malloc_trim"), reason="needs glibc")
 NUM_BLOCKS, BLOCK_BYTES = 1000, 64 << 10
 COUNT_HEAPS = """
 import ctypes, sys, threading
-from sharpi.system.heaps import share_heaps
+from sharpi.system.process import share_heaps
 
 share_heaps()
 libc = ctypes.CDLL(None)

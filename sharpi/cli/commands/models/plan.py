@@ -167,8 +167,7 @@ def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
     """Returns the rates of `hardware`, with RAM and disk measured if decode reads weights there."""
-    from sharpi.hardware.disk import measure_disk
-    from sharpi.hardware.rates import measure_ram_read
+    from sharpi.hardware.rates import measure_disk, measure_ram_read
     from sharpi.tiers.plan import Tier
     from sharpi.tiers.speed import DISK_READ, RAM_READ
 

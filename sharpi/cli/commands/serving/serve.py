@@ -61,7 +61,7 @@ def serve(
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.server_log import ServerLog
     from sharpi.serve.web_server import bind
-    from sharpi.system.heaps import share_heaps
+    from sharpi.system.process import share_heaps
 
     share_heaps()
     with bind(serving.host, serving.port) as listener, ServerLog() as log:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from sharpi.errors import UsageError
-from sharpi.system.bounded_file import read_bounded, read_rest
+from sharpi.system.files import read_bounded, read_rest
 
 STDIN = "-"
 _NUMPY = b"\x93NUMPY"
