@@ -9,6 +9,8 @@ import os
 import select
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +25,26 @@ def write_atomically(path: Path, data: bytes) -> None:
         with open(path, "wb", opener=_opened_without_waiting) as file:
             file.write(data)
     else:
-        _replace(Path(os.path.realpath(path)), data)
+        with atomic_output(path) as file:
+            file.write(data)
+
+
+@contextmanager
+def atomic_output(path: Path) -> Iterator[BinaryIO]:
+    """Yields a temporary file, which replaces the file `path` if the `with` block succeeds.
+
+    Otherwise it is removed. Raises OSError.
+    """
+    target = Path(os.path.realpath(path))
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".sharpi-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            os.fchmod(file.fileno(), _mode(target))
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
@@ -37,18 +58,6 @@ def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
         reason = getattr(error, "strerror", None) or error
         return f"{what} not written to {path} ({reason})"
     return None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".sharpi-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), _mode(path))
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _opened_without_waiting(path: str, flags: int) -> int:
@@ -65,15 +74,9 @@ def _opened_without_waiting(path: str, flags: int) -> int:
 
 def _mode(path: Path) -> int:
     """Returns the mode of the existing file, or the usual mode of a new file."""
-    return stat.S_IMODE(path.stat().st_mode) if path.exists() else new_file_mode()
-
-
-def new_file_mode() -> int:
-    """Returns the mode of a new file under the process's umask, such as 0o644.
-
-    It is needed because temporary files ignore the umask. The umask can only be read by setting it.
-    """
-    mask = os.umask(0)
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    mask = os.umask(0)  # which temporary files ignore; it can only be read by setting it
     os.umask(mask)
     return 0o666 & ~mask
 

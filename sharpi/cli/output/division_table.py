@@ -1,16 +1,12 @@
 """Prints how a model would be divided among machines."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    output_console,
-    print_labelled,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.terminal import fitted
 from sharpi.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
@@ -32,9 +28,8 @@ def print_division(
 ) -> None:
     """Prints a table of machines with their layers, then speed, missing RAM and lent experts."""
     print(f"model    {path}")
-    table = FittedTable(_COLUMNS)
-    for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True)):
-        table.add(
+    rows = [
+        (
             str(rank),
             host.name,
             f"{first} to {end - 1}" if end > first else "none: it lends",
@@ -42,8 +37,10 @@ def print_division(
             _memory(host),
             f"{division.stage_seconds[rank] * 1e3:.1f}",
         )
+        for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+    ]
     print()
-    print_table(output_console(), table)
+    print_table(output_console(), _COLUMNS, rows)
     print()
     one, full = _rates(division, hosts)
     count = sum(not host.only_lends for host in hosts)
@@ -51,7 +48,7 @@ def print_division(
     if division.overflow:
         print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
     for line in loans:
-        print_labelled(output_console(), f"lends    {line}", 9)
+        print(fitted(f"lends    {line}", sys.stdout, 9))
 
 
 def _memory(host: "Host") -> str:

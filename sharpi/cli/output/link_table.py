@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.output.fitted_table import Column, FittedTable, output_console, print_table
+from sharpi.cli.output.tables import Column, output_console, print_table
 
 if TYPE_CHECKING:
     from sharpi.cluster.interface import Interface
@@ -26,16 +26,17 @@ def print_links(
     for rank, (host, interface) in enumerate(zip(hosts, interfaces, strict=True)):
         where = f"{interface.name}, {interface.address}, MTU {interface.mtu} bytes"
         print(f"rank {rank}   {host}: {where}")
-    table = FittedTable(_COLUMNS)
-    for link in links:
-        table.add(
+    rows = [
+        (
             f"rank {link.source}",
             f"rank {link.target}",
             f"{link.latency * 1e3:.3f} ms",
             f"{link.rate / 1e9:.3f} GB/s",
         )
+        for link in links
+    ]
     print()
-    print_table(output_console(), table)
+    print_table(output_console(), _COLUMNS, rows)
 
 
 def link_record(

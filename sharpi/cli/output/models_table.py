@@ -1,15 +1,10 @@
 """Prints the table of `sharpi models`."""
 
+import sys
 from collections.abc import Iterable
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    TrailingColumn,
-    output_console,
-    print_labelled,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.terminal import fitted
 from sharpi.engine.placement.estimate import estimate, least_bytes, whole_bytes
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hub.catalogue import CatalogueEntry
@@ -17,14 +12,16 @@ from sharpi.tiers.plan import Tier, TierPlan
 
 _COLUMNS = (
     Column("name"),
-    Column("total", is_right=True, rank=2),
-    Column("active", is_right=True, rank=1),
+    Column("total", is_right=True, rank=3),
+    Column("active", is_right=True, rank=2),
     Column("quant"),
     Column("file", is_right=True),
     Column("RAM", is_right=True),
-    Column("least", is_right=True, rank=3),
+    Column("least", is_right=True, rank=4),
     Column("tokens/s", is_right=True),
     Column("from"),
+    Column("other quants", rank=5, wraps_at=12),
+    Column("model", rank=6, wraps_at=24),
 )
 _NOTES = (
     "All figures are approximate. G is GiB. RAM: for all weights and 4096 tokens of context. least:"
@@ -37,15 +34,10 @@ _NOTES = (
 def print_models(entries: Iterable[CatalogueEntry], hardware: HardwareInfo) -> None:
     """Prints a row for each model with its default quant, and the sizes of its other quants."""
     console = output_console()
-    table = FittedTable(
-        _COLUMNS, [TrailingColumn("other quants", "also "), TrailingColumn("model")]
-    )
-    for entry in entries:
-        table.add(*_cells(entry, hardware))
-    print_table(console, table)
+    print_table(console, _COLUMNS, [_cells(entry, hardware) for entry in entries])
     console.print()
     for note in _NOTES:
-        print_labelled(console, note, 0)
+        print(fitted(note, sys.stdout, 0))
 
 
 def _cells(entry: CatalogueEntry, hardware: HardwareInfo) -> tuple[str, ...]:

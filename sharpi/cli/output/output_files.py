@@ -1,14 +1,10 @@
-"""Writes output files atomically, and refuses to replace a command's input files."""
+"""Refuses output files that cannot be written, or that are a command's input files."""
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from sharpi.errors import UsageError
-from sharpi.system.files import new_file_mode
 
 
 def refuse_to_replace(name: str, output: Path, inputs: Sequence[Path]) -> None:
@@ -52,26 +48,3 @@ def _is_same(output: Path, path: Path) -> bool:
         return output.samefile(path)
     except OSError:  # one of them does not exist, so they differ
         return False
-
-
-@contextmanager
-def atomic_output(path: Path) -> Iterator[BinaryIO]:
-    """Yields a temporary file, which replaces `path` if the `with` block succeeds.
-
-    Otherwise it is removed. Raises UsageError at the start of the block if `path` is not writable.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise UsageError(f"cannot write {path}: it is not a regular file")
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, new_file_mode())
-            yield file
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise

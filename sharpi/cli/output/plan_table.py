@@ -1,35 +1,38 @@
 """Prints a TierPlan: memory budgets, their use, ranges of equal layers, and the speed."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    TrailingColumn,
-    output_console,
-    print_labelled,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.terminal import fitted
 from sharpi.tiers.gpu_place import GpuPlace
-from sharpi.tiers.plan import LayerPlan, SlotStatus, Tier, TierPlan
+from sharpi.tiers.plan import LayerPlan, PlanLine, SlotStatus, Tier, TierPlan
 from sharpi.units import format_bytes
 
 _LABEL_WIDTH = 9
 _VRAM_SLOTS = "VRAM slots"
+_LINE_COLUMNS = (
+    Column("tier"),
+    Column("what"),
+    Column("size", is_right=True),
+    Column("why", rank=1, wraps_at=24),
+)
 _LAYER_COLUMNS = (
-    Column("layers"),
+    Column("layers", wraps_at=14),
     Column("dense"),
-    Column("size", is_right=True, rank=2),
-    Column("KV", is_right=True, rank=1),
+    Column("size", is_right=True, rank=3),
+    Column("KV", is_right=True, rank=2),
     Column("experts", is_right=True),
-    Column("each", is_right=True, rank=3),
+    Column("each", is_right=True, rank=4),
     Column(_VRAM_SLOTS, is_right=True),
     Column("RAM slots", is_right=True),
-    Column("recommended", is_right=True, rank=4),
+    Column("recommended", is_right=True, rank=5),
+    Column("status"),
+    Column("why", rank=1, wraps_at=24),
 )
 
 
@@ -37,12 +40,15 @@ def print_plan(path: Path, plan: TierPlan) -> None:
     """Prints the plan to stdout; equal layers share a row."""
     console = output_console()
     for text in _head(path, plan):
-        print_labelled(console, text, _LABEL_WIDTH)
-    print_table(console, lines_table(plan))
-    print_table(console, layers_table(plan))
+        print(fitted(text, sys.stdout, _LABEL_WIDTH))
+    print_table(console, _LINE_COLUMNS, map(_line_cells, plan.lines))
+    has_gpu = plan.vram_budget > 0
+    columns = [each for each in _LAYER_COLUMNS if has_gpu or each.heading != _VRAM_SLOTS]
+    rows = [tuple(_row(layers, has_gpu=has_gpu)) for layers in _alike(plan.layers)]
+    print_table(console, columns, rows)
     speed = _speed(plan) if plan.fits else ()
     for text in (*speed, *(f"note     {note}" for note in plan.notes)):
-        print_labelled(console, text, _LABEL_WIDTH)
+        print(fitted(text, sys.stdout, _LABEL_WIDTH))
 
 
 def _head(path: Path, plan: TierPlan) -> Iterator[str]:
@@ -70,26 +76,8 @@ def _status(plan: TierPlan) -> str:
     return plan.status.value
 
 
-def lines_table(plan: TierPlan) -> FittedTable:
-    """Returns a table of the contents of each tier: purpose, size and reason."""
-    columns = (Column("tier"), Column("what"), Column("size", is_right=True))
-    table = FittedTable(columns, [TrailingColumn("why")])
-    for line in plan.lines:
-        table.add(line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason)
-    return table
-
-
-def layers_table(plan: TierPlan) -> FittedTable:
-    """Returns a table of layers: where weights and experts are, their sizes and their slots.
-
-    Equal layers share a row.
-    """
-    has_gpu = plan.vram_budget > 0
-    columns = [each for each in _LAYER_COLUMNS if has_gpu or each.heading != _VRAM_SLOTS]
-    table = FittedTable(columns, [TrailingColumn("status"), TrailingColumn("why")])
-    for layers in _alike(plan.layers):
-        table.add(*_row(layers, has_gpu=has_gpu))
-    return table
+def _line_cells(line: PlanLine) -> tuple[str, ...]:
+    return line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason
 
 
 def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:

@@ -2,13 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    TrailingColumn,
-    output_console,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
 
 _COLUMNS = (
     Column("MODEL"),
@@ -19,13 +13,10 @@ _COLUMNS = (
     Column("MEMORY"),
     Column("IDLE", rank=2),
     Column("PID"),
+    Column("TIERS", rank=3, wraps_at=14),
 )
-_TIERS = TrailingColumn("TIERS")
 
 
 def print_servers(rows: Iterable[Sequence[str]]) -> None:
     """Prints a row for each server, with the bytes of its model by tier at the end."""
-    table = FittedTable(_COLUMNS, (_TIERS,))
-    for row in rows:
-        table.add(*row)
-    print_table(output_console(), table)
+    print_table(output_console(), _COLUMNS, rows)

@@ -1,15 +1,11 @@
 """Prints the tables of `sharpi simulate`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    output_console,
-    print_labelled,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.terminal import fitted
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -46,14 +42,13 @@ def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
 
     Bytes are printed if the trace has expert sizes.
     """
-    _print(trace, rows_table(rows, knows_bytes=trace.expert_bytes is not None))
-
-
-def rows_table(rows: Sequence["SimulationRow"], *, knows_bytes: bool) -> FittedTable:
-    """Returns a table with a row for each policy and number of slots."""
     has_pin = any(row.lookups_before_pin is not None for row in rows)
-    more = (*([_BYTES] if knows_bytes else []), *(_AROUND_PIN if has_pin else ()))
-    table = FittedTable((*_COLUMNS, *more))
+    size = [] if trace.expert_bytes is None else [_BYTES]
+    columns = (*_COLUMNS, *size, *(_AROUND_PIN if has_pin else ()))
+    _print(trace, columns, list(_cells(rows, has_pin=has_pin)))
+
+
+def _cells(rows: Iterable["SimulationRow"], *, has_pin: bool) -> Iterator[tuple[str, ...]]:
     for row in rows:
         figures = (
             f"{100 * row.hit_rate:.2f}",
@@ -66,8 +61,7 @@ def rows_table(rows: Sequence["SimulationRow"], *, knows_bytes: bool) -> FittedT
         name = row.policy + " + admission" * row.admission
         size = [] if row.bytes_per_token is None else [format_bytes(int(row.bytes_per_token))]
         around = (row.hit_rate_before_pin, row.hit_rate_after_pin) if has_pin else ()
-        table.add(str(row.slots), name, *figures, *size, *map(_percent, around))
-    return table
+        yield str(row.slots), name, *figures, *size, *map(_percent, around)
 
 
 def print_pin_result(
@@ -96,22 +90,28 @@ def _percent(share: float | None) -> str:
 
 def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
     """Prints recall and precision of each predictor, for each number of predicted experts."""
-    table = FittedTable(_PREDICTOR_COLUMNS)
-    for row in rows:
-        shares = f"{100 * row.recall:.2f}", f"{100 * row.precision:.2f}"
-        table.add(str(row.guesses), row.predictor, *shares, f"{row.microseconds_per_token:.1f}")
-    _print(trace, table)
+    cells = [
+        (
+            str(row.guesses),
+            row.predictor,
+            f"{100 * row.recall:.2f}",
+            f"{100 * row.precision:.2f}",
+            f"{row.microseconds_per_token:.1f}",
+        )
+        for row in rows
+    ]
+    _print(trace, _PREDICTOR_COLUMNS, cells)
 
 
-def _print(trace: "Trace", table: FittedTable) -> None:
+def _print(trace: "Trace", columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     console = output_console()
     line = (
         f"{trace.num_tokens} tokens in {_texts(trace)}{_prompts(trace)},"
         f" {trace.num_layers} layers,"
         f" {trace.num_experts} experts, {trace.experts_per_token} per token"
     )
-    print_labelled(console, line, 0)
-    print_table(console, table)
+    print(fitted(line, sys.stdout, 0))
+    print_table(console, columns, rows)
 
 
 def _texts(trace: "Trace") -> str:

@@ -7,14 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from sharpi.cli.output.fitted_table import (
-    Column,
-    FittedTable,
-    TrailingColumn,
-    output_console,
-    print_labelled,
-    print_table,
-)
+from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.terminal import fitted
 from sharpi.experts.stats.counts import LayerStats
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
 from sharpi.experts.stats.stats import ExpertStats
@@ -30,13 +24,15 @@ _COLUMNS = (
     Column("slots", is_right=True),
     Column("accesses", is_right=True),
     Column("hits", is_right=True),
-    Column("in prompts", is_right=True, rank=3),
-    Column("in decode", is_right=True, rank=3),
-    Column("late", is_right=True, rank=2),
+    Column("in prompts", is_right=True, rank=4),
+    Column("in decode", is_right=True, rank=4),
+    Column("late", is_right=True, rank=3),
     Column("loads", is_right=True),
-    Column("computed", is_right=True, rank=2),
-    Column("read", is_right=True, rank=1),
+    Column("computed", is_right=True, rank=3),
+    Column("read", is_right=True, rank=2),
     Column("stalled", is_right=True),
+    Column("top experts", rank=1, wraps_at=24),
+    Column("pinned", rank=5, wraps_at=12),
 )
 
 
@@ -44,30 +40,20 @@ def print_stats(stats: ExpertStats, stream: TextIO) -> None:
     """Prints all expert stats to `stream`, in colours if it is a terminal with colours."""
     console = output_console(stream)
     for line in summary_lines(stats):
-        print_labelled(console, line, _SUMMARY_LABEL_WIDTH)
+        print(fitted(line, stream, _SUMMARY_LABEL_WIDTH), file=stream)
     if not stats.layers:
         return
     console.print()
-    print_table(console, layers_table(stats))
+    print_table(console, _COLUMNS, map(_cells, stats.layers))
     console.print()
     for row in _heat_rows(stats, console.width, coloured=console.color_system is not None):
         console.print(row, soft_wrap=True)
     if stats.below is not None:
         console.print()
         for line in tier_lines(stats.below):
-            print_labelled(console, line, _SUMMARY_LABEL_WIDTH)
+            print(fitted(line, stream, _SUMMARY_LABEL_WIDTH), file=stream)
         console.print()
-        print_table(console, layers_table(stats.below))
-
-
-def layers_table(stats: ExpertStats) -> FittedTable:
-    """Returns a table with a row per layer: slots, hits, loads, and the most used experts."""
-    table = FittedTable(
-        _COLUMNS, [TrailingColumn("top experts", "top "), TrailingColumn("pinned", "pinned ")]
-    )
-    for layer in stats.layers:
-        table.add(*_cells(layer))
-    return table
+        print_table(console, _COLUMNS, map(_cells, stats.below.layers))
 
 
 def _cells(layer: LayerStats) -> tuple[str, ...]:

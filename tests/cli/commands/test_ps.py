@@ -6,7 +6,7 @@ import pytest
 from command_line import CommandLine
 
 from sharpi.cli.commands.serving import ps as ps_module
-from sharpi.cli.output import fitted_table
+from sharpi.cli.output import tables
 from sharpi.serve.host import running_servers as servers_module
 
 URL = "http://127.0.0.1:42281"
@@ -37,12 +37,11 @@ def test_a_pipe_has_every_column(sharpi: CommandLine) -> None:
     assert all(word in row for word in [*words, "ram 118.0 MiB"])
 
 
-def test_a_narrow_terminal_has_places_below(
+def test_a_narrow_terminal_has_fewer_columns(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitted_table, "_ANY_WIDTH", 80)
+    monkeypatch.setattr(tables, "_ANY_WIDTH", 80)
     lines = sharpi("ps").out.splitlines()
     assert max(map(len, lines)) <= 80
     assert URL in lines[1]
-    assert lines[2] == "    ram 118.0 MiB"
-    assert lines[3:] == ["(a wider terminal shows IDLE too)"]
+    assert lines[2:] == ["(a wider terminal shows IDLE, TIERS too)"]

@@ -9,9 +9,10 @@ from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.output_files import atomic_output, refuse_to_replace
+from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
+from sharpi.system.files import atomic_output
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,13 +41,16 @@ def logits(
     path = model_path(model)
     config = engine_options.run_config(context, path, context_size=len(ids))
     refuse_to_replace("--output", output, (tokens, path))
-    with atomic_output(output) as file:
-        with open_engine(config) as engine:
-            values = engine.logits(ids.astype(np.int32))
-        try:
+    refuse_unwritable("--output", output)
+    if output.exists() and not output.is_file():
+        raise UsageError(f"cannot write {output}: it is not a regular file")
+    with open_engine(config) as engine:
+        values = engine.logits(ids.astype(np.int32))
+    try:
+        with atomic_output(output) as file:
             np.save(file, values)
-        except OSError as error:
-            raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
     print_stderr(f"wrote {output}: float32 {values.shape}")
 
 
