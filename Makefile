@@ -59,14 +59,14 @@ $(VENV)/.installed: $(SOURCES)
 
 # NVRTC compiles the CUDA kernels in the tests; it needs no GPU.
 $(VENV)/.installed-test: $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" \
-	  "gguf>=0.17" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
+	@packaging/set_up.sh --packages $(VENV) "the packages of the tests" \
+	  "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" "gguf>=0.17" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
 	  httpx openai anthropic pyte jsonschema
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-test
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "mypy>=1.13" "ruff>=0.8" "import-linter>=2" \
-	  "clang-format==23.1.5"
+	@packaging/set_up.sh --packages $(VENV) "the packages of \`make check\`" \
+	  "mypy>=1.13" "ruff>=0.8" "import-linter>=2" "clang-format==23.1.5"
 	@touch $@
 
 REFERENCES := .references-venv

@@ -27,6 +27,8 @@ case "$1 $2" in
   "-m pip")
     [[ ! -e $(dirname "$0")/no-pip ]] || {{ echo "No module named pip" >&2; exit 1; }}
     [[ $3 == --version ]] || echo "$@" >> "$PWD/installed"
+    [[ $* != *-e* ]] || echo "${{PIP_SAYS-}}"
+    [[ $* != *-e* ]] || sleep "${{PIP_SLEEPS:-0}}"
     [[ $* != *-e* || -z ${{INSTALL_FAILS-}} ]] || {{ echo "CMake says why"; exit 1; }} ;;
 esac
 """
@@ -185,6 +187,38 @@ def test_another_folder_of_that_name_is_not_deleted(machine: Machine) -> None:
     (machine.venv / "thesis.txt").touch()
     assert is_refused(machine.set_up(), "is no environment of Python")
     assert (machine.venv / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("  Downloading https://host/numpy-2.3.5-cp311.whl (16.9 MB)", "fetches numpy (16.9 MB)"),
+        ("  [29/78] Building CXX object a.o", "compiled 29 of 78 files"),
+    ],
+)
+def test_it_says_how_far_it_is_without_a_terminal(
+    machine: Machine, output: str, shown: str
+) -> None:
+    result = machine.set_up(PIP_SAYS=output, PIP_SLEEPS="2", SHARPI_SETUP_SECONDS_A_LINE="0")
+    assert result.returncode == 0
+    assert any(line.strip().startswith(shown) for line in result.stderr.splitlines())
+
+
+def test_further_packages(machine: Machine) -> None:
+    machine.set_up()
+    script = machine.folder / "checkout" / "packaging" / "set_up.sh"
+    command = [str(script), "--packages", ".venv", "the packages of the tests", "pytest>=8"]
+    result = subprocess.run(
+        command, env={"PATH": str(machine.folder / "bin")}, text=True, capture_output=True
+    )
+    assert (result.returncode, result.stderr) == (0, "installs the packages of the tests\n")
+    assert machine.installed[-1].endswith("pytest>=8")
+
+
+def test_no_network(machine: Machine) -> None:
+    line = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NameResolutionError'"
+    result = machine.set_up(INSTALL_FAILS="1", PIP_SAYS=line)
+    assert is_refused(result, "could not be installed", "cannot be reached over the network")
 
 
 def test_an_install_that_fails_says_why(machine: Machine) -> None:
