@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def _wire(cluster_loader: Any) -> dict[str, float]:
-    return {} if cluster_loader is None else _fields(cluster_loader.wire)
+    return {} if cluster_loader is None else _fields(cluster_loader.link)
 
 
 def _fields(struct: Any) -> dict[str, float]:
@@ -116,7 +116,7 @@ def _fields(struct: Any) -> dict[str, float]:
 
 def _plain(reports: dict[int, Any]) -> dict[int, Any]:
     return {
-        rank: _fields(each.wire) | {"steps": each.num_steps, "busy_seconds": each.busy_seconds}
+        rank: _fields(each.link) | {"steps": each.num_steps, "busy_seconds": each.busy_seconds}
         for rank, each in reports.items()
     }
 

@@ -10,9 +10,8 @@ from sharpi.config import ClusterConfig, RunConfig
 
 if TYPE_CHECKING:
     from sharpi.cluster.group import Group
-    from sharpi.cluster.interface import Interface
     from sharpi.cluster.link_rate import LinkRate
-    from sharpi.cluster.rendezvous import Rendezvous
+    from sharpi.cluster.rendezvous import Interface, Rendezvous
     from sharpi.engine.cluster.cluster_loader import ClusterLoader
 
 _MODEL, _LINKS = "model", "links"  # the purposes of a group

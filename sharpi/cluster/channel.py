@@ -6,19 +6,126 @@ receiver posts its receive for the next frame before that frame is sent, which s
 trip. The thread that calls `send` passes a message of one frame to gloo itself, unless earlier
 messages are still queued. If the wait for the last message was short, `receive` keeps the CPU core
 awake while it waits for the next one.
+
+A message is a header of fixed size, then array bytes. Nothing is pickled: a rank accepts integers
+and floats of a stated length, and nothing else.
 """
 
+import ctypes
 import queue
+import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import c_void_p
+from enum import IntEnum
+from functools import cache
 from typing import Any, NamedTuple
 
-from sharpi.cluster.awake import Awake
-from sharpi.cluster.message import HEADER_BYTES, Kind, Message, read_header
-from sharpi.cluster.watch import Watch
-from sharpi.cluster.wire_count import WireCount
+from msgspec import Struct
+
+from sharpi.cluster.heartbeat import HeartbeatMonitor
 from sharpi.errors import ClusterError
+from sharpi.native import declare, open_library
 from sharpi.system.process import Closing, start_native
+
+
+class IdleInhibitor(Closing):
+    """A native thread of the lowest priority, which spins inside the `waiting` context.
+
+    It keeps a CPU core from sleeping while a rank waits for a message. After sleeping, a core of a
+    virtual machine computes slowly for a few milliseconds: with two ranks, each on one core,
+    decoding one sequence was 3 % slower. Every other thread runs before it. If the system does not
+    support this priority, `waiting` does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._handle: int | None = _library().sharpi_awake_create()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Keeps the CPU core awake within the context, for at most a tenth of a second."""
+        if self._handle is None:
+            yield
+            return
+        _library().sharpi_awake_begin(self._handle)
+        try:
+            yield
+        finally:
+            if self._handle is not None:
+                _library().sharpi_awake_end(self._handle)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            _library().sharpi_awake_destroy(handle)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    signatures = {
+        "sharpi_awake_create": (c_void_p, []),
+        "sharpi_awake_destroy": (None, [c_void_p]),
+        "sharpi_awake_begin": (None, [c_void_p]),
+        "sharpi_awake_end": (None, [c_void_p]),
+    }
+    return declare(open_library(), signatures)
+
+
+class LinkStats(Struct):
+    """One rank's counts of sent and received messages since the start, with their seconds."""
+
+    num_sent: int = 0
+    sent_bytes: int = 0
+    send_seconds: float = 0.0
+    num_received: int = 0
+    received_bytes: int = 0
+    receive_seconds: float = 0.0  # from each message's first frame to its last
+
+
+_HEADER = struct.Struct("<4sHHqQ")  # magic, version, kind, number, bytes that follow
+_MAGIC, _VERSION = b"shrp", 1
+HEADER_BYTES = _HEADER.size
+MAX_BODY_BYTES = 1 << 30
+
+
+class Kind(IntEnum):
+    """The kinds of messages; the numbers are part of the format."""
+
+    STEP = 1  # the tokens of a step, and the values that the next layers need
+    OUTPUTS = 2  # the values of a step's outputs after the last layer
+    COPY_PAGE = 3
+    COPY_STATE = 4
+    FAILED = 5  # a step failed; the body says why, in UTF-8
+    CLOSE = 6  # the first rank has ended
+    DROP_WINDOWS = 7  # drops a page's windows
+
+
+class Message(NamedTuple):
+    """One message; `number` is the number of the step that it belongs to."""
+
+    kind: Kind
+    number: int
+    body: bytes | memoryview = b""
+
+    def header(self) -> bytes:
+        """Returns the header, whose size is HEADER_BYTES."""
+        return _HEADER.pack(_MAGIC, _VERSION, self.kind, self.number, len(self.body))
+
+
+def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
+    """Returns a message's kind, its number, and the length of its body in bytes.
+
+    Raises ClusterError if the header is not one of this version of sharpi.
+    """
+    magic, version, kind, number, length = _HEADER.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
+        raise ClusterError("a message came that is not sharpi's; all ranks need the same version")
+    if length > MAX_BODY_BYTES:
+        raise ClusterError(f"a message of {length} bytes came; at most {MAX_BODY_BYTES} are taken")
+    return Kind(kind), number, length
+
 
 FRAME_BYTES = 256 << 10
 _LEAVE_SECONDS = 5.0
@@ -46,25 +153,25 @@ class Channel(Closing):
         self._received_bytes = memoryview(self._received.numpy())
         self._outbox: queue.Queue[Message | _Transfer | None] = queue.Queue(_MAX_QUEUED)
         self._unsent, self._unsent_lock = 0, threading.Lock()  # messages not yet handed to gloo
-        self._awake: Awake | None = None
+        self._idle_inhibitor: IdleInhibitor | None = None
         self._inbox: queue.Queue[Message | str] = queue.Queue(_MAX_QUEUED)
-        self._watch: Watch | None = None
+        self._monitor: HeartbeatMonitor | None = None
         self._fault: str | None = None
         self._has_ended = False
-        self.count = WireCount()
-        self._waits_awake = True
+        self.stats = LinkStats()
+        self._waits_briefly = True
         self._threads = [
             threading.Thread(target=work, name="channel", daemon=True)
             for work in (self._send_all, self._receive_all)
         ]
 
-    def start(self, watch: Watch, source: int, target: int) -> None:
+    def start(self, monitor: HeartbeatMonitor, source: int, target: int) -> None:
         """Starts sending to rank `target` and receiving from rank `source`.
 
-        Reports failures to `watch`.
+        Reports failures to `monitor`.
         """
-        self._watch, self._source, self._target = watch, source, target
-        self._awake = Awake()
+        self._monitor, self._source, self._target = monitor, source, target
+        self._idle_inhibitor = IdleInhibitor()
         for thread in self._threads:
             start_native(thread)
 
@@ -82,12 +189,12 @@ class Channel(Closing):
     def receive(self) -> Message:
         """Waits for the next message; raises ClusterError once the group is broken."""
         start = time.perf_counter()
-        if self._waits_awake and self._awake is not None and self._inbox.empty():
-            with self._awake.waiting():
+        if self._waits_briefly and self._idle_inhibitor is not None and self._inbox.empty():
+            with self._idle_inhibitor.waiting():
                 message = self._inbox.get()
         else:
             message = self._inbox.get()
-        self._waits_awake = time.perf_counter() - start < _AWAKE_SECONDS
+        self._waits_briefly = time.perf_counter() - start < _AWAKE_SECONDS
         if isinstance(message, str):
             raise ClusterError(message)
         return message
@@ -106,15 +213,15 @@ class Channel(Closing):
 
     def close(self) -> None:
         """Sends the queued messages, then waits a few seconds for the source rank to close, too."""
-        if self._has_ended or self._watch is None:
+        if self._has_ended or self._monitor is None:
             return
         self._has_ended = True
         if self._fault is None:
             self._outbox.put(None)
         for thread in self._threads:
             thread.join(_LEAVE_SECONDS if self._fault is None else 0.1)
-        if self._awake is not None:
-            self._awake.close()
+        if self._idle_inhibitor is not None:
+            self._idle_inhibitor.close()
 
     def _drop_one(self) -> None:
         try:
@@ -172,9 +279,9 @@ class Channel(Closing):
         return self._torch.frombuffer(data, dtype=self._torch.uint8)
 
     def _count_sent(self, num_bytes: int, start: float) -> None:
-        self.count.send_seconds += time.perf_counter() - start
-        self.count.num_sent += 1
-        self.count.sent_bytes += num_bytes
+        self.stats.send_seconds += time.perf_counter() - start
+        self.stats.num_sent += 1
+        self.stats.sent_bytes += num_bytes
 
     def _receive_all(self) -> None:
         try:
@@ -193,9 +300,9 @@ class Channel(Closing):
         body = bytearray(first[HEADER_BYTES : HEADER_BYTES + length])
         while len(body) < length:
             body += self._frame()[: length - len(body)]
-        self.count.receive_seconds += time.perf_counter() - start
-        self.count.num_received += 1
-        self.count.received_bytes += HEADER_BYTES + length
+        self.stats.receive_seconds += time.perf_counter() - start
+        self.stats.num_received += 1
+        self.stats.received_bytes += HEADER_BYTES + length
         return Message(kind, number, memoryview(body))
 
     def _frame(self) -> memoryview:
@@ -204,9 +311,9 @@ class Channel(Closing):
         return self._received_bytes
 
     def _lost(self, rank: int, error: Exception) -> None:
-        if self._has_ended or self._watch is None:
+        if self._has_ended or self._monitor is None:
             return
         if isinstance(error, ClusterError):
-            self._watch.fail(str(error))
+            self._monitor.fail(str(error))
         else:
-            self._watch.lost(rank, "has ended or cannot be reached")
+            self._monitor.lost(rank, "has ended or cannot be reached")

@@ -14,24 +14,69 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from sharpi.cluster.channel import Channel
-from sharpi.cluster.interface import Interface, find_interface
-from sharpi.cluster.rendezvous import Rendezvous
-from sharpi.cluster.request_channel import RequestChannel
-from sharpi.cluster.watch import Watch
+from sharpi.cluster.heartbeat import HeartbeatMonitor
+from sharpi.cluster.rendezvous import (
+    EXCHANGE_SECONDS,
+    POLL_SECONDS,
+    Interface,
+    Rendezvous,
+    find_interface,
+    membership,
+    open_store,
+    wait_for_all,
+)
 from sharpi.errors import ClusterError, MissingPackageError
 from sharpi.system.process import Closing
 
-_FOREVER = timedelta(days=365)  # a rank without work waits; the watch notices faults
-_JOIN_SECONDS = _EXCHANGE_SECONDS = 300
-_MAX_VALUE_BYTES = 64 << 20
-_ASK_SECONDS = 0.5
-_EXCHANGE_PAUSE = 0.02
-_CONNECT_SECONDS = 10
-# The stores that this process has opened, which later groups use again.
-_STORES: dict[tuple[str, int], Any] = {}
+_REQUEST, _REPLY = 1, 2  # tags; the pipeline has 0
+_EMPTY_BYTES = 16  # bytes of the empty request, the last one
+Bytes = npt.NDArray[np.uint8]
 
+
+class RequestChannel:
+    """The connection to rank `other` for requests and replies, beside the pipeline's messages.
+
+    Requests and replies have tags of their own, so that they and the pipeline's messages do not
+    wait for each other. Only one of the two ranks sends requests, and it waits for each reply
+    before the next request. Its methods raise if `other` is lost.
+    """
+
+    def __init__(self, torch: Any, other: int) -> None:
+        self._torch, self.other = torch, other
+        self._group = torch.distributed.group.WORLD
+
+    def call(self, request: bytes, reply_bytes: int) -> Bytes:
+        """Sends a request, waits for the reply of `reply_bytes` bytes, and returns it."""
+        self._send(np.frombuffer(bytearray(request), np.uint8), _REQUEST)
+        return self._receive(reply_bytes, _REPLY)
+
+    def end(self) -> None:
+        """Sends the empty request, which tells the other rank that no more will follow."""
+        self._send(np.zeros(_EMPTY_BYTES, np.uint8), _REQUEST)
+
+    def receive_request(self, buffer: Bytes) -> None:
+        """Waits for a request, and writes it to the beginning of `buffer`."""
+        self._group.recv([self._torch.from_numpy(buffer)], self.other, _REQUEST).wait()
+
+    def send_reply(self, values: Bytes) -> None:
+        """Sends the reply to the latest request."""
+        self._send(values, _REPLY)
+
+    def _send(self, data: Bytes, tag: int) -> None:
+        self._group.send([self._torch.from_numpy(data)], self.other, tag).wait()
+
+    def _receive(self, size: int, tag: int) -> Bytes:
+        buffer = np.empty(size, np.uint8)
+        self._group.recv([self._torch.from_numpy(buffer)], self.other, tag).wait()
+        return buffer
+
+
+_FOREVER = timedelta(days=365)  # a rank without work waits; the monitor notices faults
+_MAX_VALUE_BYTES = 64 << 20
 T = TypeVar("T")
 
 
@@ -41,24 +86,24 @@ class Group(Closing):
     def __init__(self, rank: int, size: int, torch: Any, store: Any, interface: Interface) -> None:
         self.rank, self.size, self.torch, self.interface = rank, size, torch, interface
         self._store = store
-        self._watch: Watch | None = None
+        self._monitor: HeartbeatMonitor | None = None
         self._has_left = False
         self.hosts: tuple[str, ...] = tuple(self.exchange("host", socket.gethostname()))
         self.channel = Channel(torch)
         self._on_lost: Callable[[int], None] = lambda rank: None
-        self._watch = Watch(store, rank, self.hosts, self.channel.fail)
-        self._watch.start()
+        self._monitor = HeartbeatMonitor(store, rank, self.hosts, self.channel.fail)
+        self._monitor.start()
 
     def start(self, ring: Sequence[int]) -> None:
         """Starts the channel: each rank of `ring` sends to the next one, the last to the first.
 
         If a rank outside the ring is lost, the group continues without it.
         """
-        assert self._watch is not None
-        self._watch.set_optional_ranks(set(range(self.size)) - set(ring), self._lose)
+        assert self._monitor is not None
+        self._monitor.set_optional_ranks(set(range(self.size)) - set(ring), self._lose)
         if self.rank in ring and len(ring) > 1:
             place = ring.index(self.rank)
-            self.channel.start(self._watch, ring[place - 1], ring[(place + 1) % len(ring)])
+            self.channel.start(self._monitor, ring[place - 1], ring[(place + 1) % len(ring)])
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
         """Registers a function to call, on another thread, when a rank outside the ring is lost.
@@ -115,9 +160,9 @@ class Group(Closing):
     def _wait_for(self, key: str, rank: int) -> bytes:
         """Polls the store for a key that `rank` sets, and returns the value.
 
-        Between two polls the watch can use the store. Raises ClusterError on timeout.
+        Between two polls the monitor can use the store. Raises ClusterError on timeout.
         """
-        end = time.monotonic() + _EXCHANGE_SECONDS
+        end = time.monotonic() + EXCHANGE_SECONDS
         while time.monotonic() < end:
             self.raise_if_failed()
             try:
@@ -126,20 +171,20 @@ class Group(Closing):
             except Exception:
                 self.raise_if_failed()
                 raise ClusterError("rank 0 has ended or cannot be reached") from None
-            time.sleep(_EXCHANGE_PAUSE)
+            time.sleep(POLL_SECONDS)
         raise ClusterError(
-            f"rank {rank} of {self.size} did not come within {_EXCHANGE_SECONDS} seconds"
+            f"rank {rank} of {self.size} did not come within {EXCHANGE_SECONDS} seconds"
         )
 
     def raise_if_failed(self) -> None:
         """Raises ClusterError if the group has failed, for example because a rank was lost."""
-        if self._watch is not None and self._watch.fault is not None:
-            raise ClusterError(self._watch.fault)
+        if self._monitor is not None and self._monitor.fault is not None:
+            raise ClusterError(self._monitor.fault)
 
     def fail(self, fault: str) -> None:
         """Makes all ranks end with this error message."""
-        if self._watch is not None:
-            self._watch.fail(fault)
+        if self._monitor is not None:
+            self._monitor.fail(fault)
 
     def close(self) -> None:
         """Leaves the group; the other ranks do not report this as a fault.
@@ -150,11 +195,11 @@ class Group(Closing):
         if self._has_left:
             return
         self._has_left = True
-        if self._watch is not None:
-            self._watch.close()
+        if self._monitor is not None:
+            self._monitor.close()
         self.channel.close()
-        if self.rank == 0 and self._watch is not None:
-            self._watch.wait_for_others()
+        if self.rank == 0 and self._monitor is not None:
+            self._monitor.wait_for_others()
 
 
 def join_group(rendezvous: Rendezvous) -> Group:
@@ -170,11 +215,11 @@ def join_group(rendezvous: Rendezvous) -> Group:
     os.environ["GLOO_SOCKET_IFNAME"] = interface.name
     if distributed.is_initialized():
         distributed.destroy_process_group()
-    store = _store(distributed, rendezvous, interface)
-    number, rank, size = _membership(store, rendezvous)
+    store = open_store(distributed, rendezvous, interface)
+    number, rank, size = membership(store, rendezvous)
     own = distributed.PrefixStore(f"group {number}", store)
-    own.set_timeout(timedelta(seconds=_EXCHANGE_SECONDS))
-    _wait_for_all(own, size)
+    own.set_timeout(timedelta(seconds=EXCHANGE_SECONDS))
+    wait_for_all(own, size)
     try:
         distributed.init_process_group(
             "gloo", store=own, rank=rank, world_size=size, timeout=_FOREVER
@@ -182,54 +227,6 @@ def join_group(rendezvous: Rendezvous) -> Group:
     except Exception as error:
         raise ClusterError(f"the ranks cannot connect on {interface.name}: {error}") from None
     return Group(rank, size, torch, own, interface)
-
-
-def _wait_for_all(store: Any, size: int) -> None:
-    """Polls until all ranks have joined, because torch's blocking wait cannot be interrupted.
-
-    Raises ClusterError after a timeout.
-    """
-    deadline, here = time.monotonic() + _EXCHANGE_SECONDS, store.add("here", 1)
-    while here < size:
-        if time.monotonic() > deadline:
-            raise ClusterError(
-                f"{here} of {size} ranks are here, and no more came in {_EXCHANGE_SECONDS} seconds"
-            )
-        time.sleep(_EXCHANGE_PAUSE)
-        try:
-            here = store.add("here", 0)
-        except Exception:
-            raise ClusterError("rank 0 has ended or cannot be reached") from None
-
-
-def _membership(store: Any, rendezvous: Rendezvous) -> tuple[int, int, int]:
-    """Returns the group's number at this rendezvous, this process's rank, and the group's size.
-
-    The number tells apart the groups that meet there one after the other.
-    """
-    if rendezvous.rank is None or rendezvous.size is None:
-        return _free_rank(store)
-    if not rendezvous.is_own:
-        return rendezvous.restarts, rendezvous.rank, rendezvous.size
-    number = store.add("groups", 1)
-    store.set(f"size {number}", str(rendezvous.size))
-    return number, rendezvous.rank, rendezvous.size
-
-
-def _free_rank(store: Any) -> tuple[int, int, int]:
-    """Claims a free rank of the newest group; returns the group's number, the rank and the size.
-
-    Raises ClusterError if no rank becomes free within five minutes.
-    """
-    deadline, asked = time.monotonic() + _JOIN_SECONDS, 0
-    while time.monotonic() < deadline:
-        number = store.add("groups", 0)
-        if number > asked and store.check([f"size {number}"]):
-            asked, size = number, int(store.get(f"size {number}"))
-            if (rank := store.add(f"ranks {number}", 1)) < size:
-                return number, rank, size
-        time.sleep(_ASK_SECONDS)
-    raise ClusterError("the group has all its ranks, and none of them has left")
 
 
 def _import_torch() -> Any:
@@ -241,67 +238,3 @@ def _import_torch() -> Any:
         raise MissingPackageError(
             "several machines need torch; pip install 'sharpi[cluster]'"
         ) from None
-
-
-def _store(distributed: Any, rendezvous: Rendezvous, interface: Interface) -> Any:
-    """Connects to torch's store at the rendezvous; rank 0 creates it, once per process.
-
-    Under torchrun, torchrun has created it.
-    """
-    known = _STORES.get((rendezvous.address, rendezvous.port))
-    if known is not None:
-        return known
-    opens = rendezvous.is_own and rendezvous.rank == 0
-    if not opens:
-        _wait_for_rendezvous(rendezvous)
-    listener = _listener(interface.address, rendezvous.port) if opens else None
-    try:
-        store = distributed.TCPStore(
-            rendezvous.address,
-            rendezvous.port,
-            None if opens else rendezvous.size,
-            opens,
-            timeout=timedelta(seconds=_CONNECT_SECONDS),
-            wait_for_workers=False,
-            master_listen_fd=None if listener is None else listener.detach(),
-        )
-    except Exception:
-        raise ClusterError(
-            f"{rendezvous.address}:{rendezvous.port} does not answer as the first rank"
-        ) from None
-    if opens:
-        _STORES[rendezvous.address, rendezvous.port] = store
-    return store
-
-
-def _wait_for_rendezvous(rendezvous: Rendezvous) -> None:
-    """Polls until the first rank listens, because torch's blocking wait cannot be interrupted.
-
-    Raises ClusterError after a timeout.
-    """
-    deadline = time.monotonic() + _JOIN_SECONDS
-    while True:
-        try:
-            return socket.create_connection(
-                (rendezvous.address, rendezvous.port), _CONNECT_SECONDS
-            ).close()
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"{rendezvous.address}:{rendezvous.port} does not answer as the first rank:"
-                    f" {error.strerror or error}"
-                ) from None
-        time.sleep(_ASK_SECONDS)
-
-
-def _listener(address: str, port: int) -> socket.socket:
-    """Returns a socket that listens on this address only; raises ClusterError if that fails."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-    except OSError as error:
-        listener.close()
-        raise ClusterError(f"cannot listen on {address}:{port}: {error.strerror}") from None
-    listener.listen()
-    return listener

@@ -1,4 +1,4 @@
-"""The order and the threads in which a channel hands its messages to gloo, and its awake core."""
+"""Headers of messages, the order and threads in which a channel sends them, and its awake core."""
 
 import os
 import threading
@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from sharpi.cluster.awake import Awake
-from sharpi.cluster.channel import FRAME_BYTES, Channel
-from sharpi.cluster.message import Kind, Message
+from sharpi.cluster.channel import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MAX_BODY_BYTES,
+    Channel,
+    IdleInhibitor,
+    Kind,
+    Message,
+    read_header,
+)
+from sharpi.errors import ClusterError
 
 pytestmark = pytest.mark.native
 
@@ -63,8 +71,8 @@ def channel(wire: Wire) -> Iterator[Channel]:
     yield made
     wire.may_end.set()
     made._outbox.put(None)
-    if made._awake is not None:
-        made._awake.close()
+    if made._idle_inhibitor is not None:
+        made._idle_inhibitor.close()
 
 
 def wait_until(count: int, wire: Wire) -> None:
@@ -98,15 +106,36 @@ def idle_threads() -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux alone has such threads")
-def test_a_thread_that_gives_way_keeps_the_core_awake() -> None:
-    before, awake = idle_threads(), Awake()
+def test_a_thread_that_gives_way_keeps_the_core_idle_inhibitor() -> None:
+    before, inhibitor = idle_threads(), IdleInhibitor()
     end = time.monotonic() + 20
     while idle_threads() == before and time.monotonic() < end:
         time.sleep(0.001)
     assert idle_threads() == before + 1
-    with awake.waiting():
+    with inhibitor.waiting():
         pass
-    awake.close()
-    awake.close()
-    with awake.waiting():
+    inhibitor.close()
+    inhibitor.close()
+    with inhibitor.waiting():
         assert idle_threads() == before
+
+
+def test_a_header_says_kind_number_and_length() -> None:
+    header = Message(Kind.OUTPUTS, 7, b"abc").header()
+    assert len(header) == HEADER_BYTES
+    assert read_header(header) == (Kind.OUTPUTS, 7, 3)
+
+
+@pytest.mark.parametrize("place", [0, 4, 6])
+def test_a_foreign_header_is_refused(place: int) -> None:
+    header = bytearray(Message(Kind.STEP, 1).header())
+    header[place] ^= 0xFF
+    with pytest.raises(ClusterError, match="not sharpi's"):
+        read_header(header)
+
+
+def test_a_body_beyond_the_limit_is_refused() -> None:
+    header = bytearray(Message(Kind.STEP, 1).header())
+    header[-8:] = (MAX_BODY_BYTES + 1).to_bytes(8, "little")
+    with pytest.raises(ClusterError, match="at most"):
+        read_header(header)

@@ -11,8 +11,6 @@ from lazy_packages import needs
 from machines import Machines, Process, ended
 from numpy.typing import NDArray
 
-from sharpi.cluster.rendezvous import own_gpu
-
 pytestmark = [needs("torch"), pytest.mark.native, pytest.mark.slow, pytest.mark.cuda]
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 MODULE = "tests.cluster.emulated_rank"
@@ -116,19 +114,3 @@ def test_slots_and_layers_on_both_processors(ranks: Ranks) -> None:
     command = ["run", model, "Once upon a time", "-n", "6", "--temp", "0", "--no-log", "-c", "256"]
     options = (*GPU, "--gpu-layers", "2", "--moe-slots", "3")
     assert ranks.two(command, options, options) == ranks.one(command, NO_GPU)
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (1,)),
-        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, (0,)),
-        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, ()),
-        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "2"}, ()),
-        ({}, ()),
-    ],
-)
-def test_processes_of_one_machine_take_a_gpu_each(
-    variables: dict[str, str], expected: tuple[int, ...]
-) -> None:
-    assert own_gpu(variables) == expected

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from sharpi.cli.output.tables import Column, output_console, print_table
 
 if TYPE_CHECKING:
-    from sharpi.cluster.interface import Interface
     from sharpi.cluster.link_rate import LinkRate
+    from sharpi.cluster.rendezvous import Interface
 
 BACKEND = "gloo"
 _COLUMNS = (

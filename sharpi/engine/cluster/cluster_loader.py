@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from sharpi.cluster.channel import LinkStats
 from sharpi.cluster.group import Group
-from sharpi.cluster.wire_count import WireCount
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import make_output
@@ -199,9 +199,9 @@ class ClusterLoader(Closing):
             time.sleep(_LOOK_SECONDS)
 
     @property
-    def wire(self) -> WireCount:
+    def link(self) -> LinkStats:
         """The counts of this rank's messages so far."""
-        return self._group.channel.count
+        return self._group.channel.stats
 
     def _report(self, report: RankReport) -> None:
         with suppress(Exception):  # the failure itself matters, not that no rank can be told of it
@@ -210,7 +210,7 @@ class ClusterLoader(Closing):
     def _leave(self) -> None:
         """Tells the other ranks that the run ends, and keeps the reports that they send."""
         self._group.close()
-        self._report(RankReport(self._group.channel.count))
+        self._report(RankReport(self._group.channel.stats))
         self.reports = self._group.published_values("report", RankReport)
 
     def close(self) -> None:

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-from sharpi.cluster.channel import Channel
-from sharpi.cluster.message import Kind, Message
+from sharpi.cluster.channel import Channel, Kind, Message
 from sharpi.engine.cluster.rank_report import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
@@ -50,8 +49,8 @@ class Follower:
         self._runner.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
-        wire, experts = self._channel.count, self._records.stats_to_report()
-        self._on_end(RankReport(wire, self._num_steps, self._busy_seconds, experts))
+        link, experts = self._channel.stats, self._records.stats_to_report()
+        self._on_end(RankReport(link, self._num_steps, self._busy_seconds, experts))
         self._channel.send(message)  # goes all the way round, so that every rank stops receiving
 
     def _take(self, message: Message) -> None:

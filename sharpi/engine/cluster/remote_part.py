@@ -10,8 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from sharpi.cluster.channel import Channel
-from sharpi.cluster.message import Kind, Message
+from sharpi.cluster.channel import Channel, Kind, Message
 from sharpi.engine.backends.model_part import StepOfPart, Values
 from sharpi.engine.cluster.step_message import pair_body, read_values, step_body
 from sharpi.errors import ClusterError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sharpi.cluster.request_channel import Bytes, RequestChannel
+from sharpi.cluster.group import Bytes, RequestChannel
 from sharpi.engine.lending.expert_programs import MAX_TOKENS, WARM_UP, ExpertPrograms
 from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
 from sharpi.engine.lending.loan import Loan

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sharpi.cluster.request_channel import RequestChannel
+from sharpi.cluster.group import RequestChannel
 from sharpi.engine.lending.expert_programs import WARM_UP, ExpertPrograms
 from sharpi.engine.lending.loan import Loan
 from sharpi.system.process import Closing, start_native

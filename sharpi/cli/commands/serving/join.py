@@ -47,7 +47,7 @@ def join(
     That machine runs `sharpi run`, `chat`, `serve`, `bench`, `perplexity` or `logits` with
     `--hosts`. This one needs the same model file, and waits for the next model until Ctrl-C.
     """
-    from sharpi.cluster.interface import refuse_unknown_name
+    from sharpi.cluster.rendezvous import refuse_unknown_name
     from sharpi.gguf.reader import open_gguf
 
     path = find_model(context, model)

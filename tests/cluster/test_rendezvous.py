@@ -1,13 +1,18 @@
-"""The interface that ranks meet on: found by its name or by the route to the first rank."""
+"""Where ranks meet: the interface, by name or route, and what torchrun's variables say."""
 
 import socket
 from collections.abc import Callable
 
 import pytest
 
-from sharpi.cluster import interface as interface_module
-from sharpi.cluster.interface import Interface, find_interface, refuse_unknown_name
-from sharpi.cluster.rendezvous import torchrun_rendezvous
+from sharpi.cluster import rendezvous
+from sharpi.cluster.rendezvous import (
+    Interface,
+    find_interface,
+    own_gpu,
+    refuse_unknown_name,
+    torchrun_rendezvous,
+)
 from sharpi.errors import ClusterError, LinkError
 
 
@@ -25,7 +30,7 @@ def test_an_unknown_interface_is_refused() -> None:
 
 def test_a_public_address_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     public = Interface("eth0", "8.8.8.8", 1500)
-    monkeypatch.setattr(interface_module, "_named", lambda name: public)
+    monkeypatch.setattr(rendezvous, "_named", lambda name: public)
     with pytest.raises(ClusterError, match="eth0 has the public address"):
         find_interface("eth0", "8.8.4.4")
     assert find_interface("eth0", "8.8.4.4", allows_public=True) is public
@@ -67,3 +72,19 @@ def test_torchrun_names_the_rendezvous() -> None:
 def test_variables_that_make_no_sense_are_refused(rank: str, size: str) -> None:
     with pytest.raises(ClusterError, match="RANK"):
         torchrun_rendezvous({"RANK": rank, "WORLD_SIZE": size})
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (1,)),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, (0,)),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, ()),
+        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "2"}, ()),
+        ({}, ()),
+    ],
+)
+def test_processes_of_one_machine_take_a_gpu_each(
+    variables: dict[str, str], expected: tuple[int, ...]
+) -> None:
+    assert own_gpu(variables) == expected

@@ -1,4 +1,4 @@
-"""Watch: notices within seconds that another rank has ended, hangs or cannot be reached.
+"""HeartbeatMonitor: notices within seconds that another rank has ended, hangs or cannot be reached.
 
 Each rank increments a number in the group's store every second, and reads the numbers of the other
 ranks. torch.distributed itself would wait for half an hour.
@@ -20,7 +20,7 @@ _LEAVE_PAUSE = 0.02
 
 
 class Store(Protocol):
-    """The methods of torch.distributed's key-value store that a watch uses."""
+    """The methods of torch.distributed's key-value store that the monitor uses."""
 
     def set(self, key: str, value: str, /) -> None:
         """Sets the value of a key."""
@@ -35,7 +35,7 @@ class Store(Protocol):
         """Sets the time limit of later calls."""
 
 
-class Watch(Closing):
+class HeartbeatMonitor(Closing):
     """Watches the ranks of a group from background threads; `hosts` has each rank's host name.
 
     `on_fault` is called at most once, on any thread, with a sentence that describes the fault.
@@ -54,7 +54,7 @@ class Watch(Closing):
         store.set_timeout(timedelta(seconds=_STORE_SECONDS))
         self._last_look = time.monotonic()
         self._threads = [
-            threading.Thread(target=work, name="watch of ranks", daemon=True)
+            threading.Thread(target=work, name="heartbeat monitor", daemon=True)
             for work in (self._run, self._guard)
         ]
 
@@ -67,7 +67,7 @@ class Watch(Closing):
     def set_optional_ranks(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
         """Makes the loss of any of these ranks no fault.
 
-        If one is lost, the watch calls `on_lost` with its number instead.
+        If one is lost, the monitor calls `on_lost` with its number instead.
         """
         self._on_optional_lost = on_lost
         self._optional_ranks = frozenset(ranks)
@@ -87,7 +87,7 @@ class Watch(Closing):
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
-        """Ends the watch, and records in the store that this rank has left on purpose.
+        """Ends the monitor, and records in the store that this rank has left on purpose.
 
         After a fault it does not record this, because a call to a lost store might not return.
         """
