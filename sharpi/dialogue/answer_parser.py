@@ -129,14 +129,56 @@ class MarkedAnswer(ABC):
         reasoning: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Yields the events of an answer's reasoning, text and calls, until the answer ends."""
-        if reasoning is not None:
-            yield from _read_reasoning(source, reasoning, starts_inside)
-        if calls.tools:
-            yield from self._or_text(source, self.read_bare_call(source, calls), "")
+        """Yields the events of an answer's reasoning, text and calls, until the answer ends.
+
+        A call ends reasoning that the model has not closed.
+        """
         openings = self.openings if calls.tools else ()
+        if reasoning is not None:
+            yield from self._read_reasoning(source, calls, reasoning, openings, starts_inside)
+        if calls.tools and not calls.count:
+            yield from self._or_text(source, self.read_bare_call(source, calls), "")
         while (opening := (yield from source.emit_until(openings, Text))) is not None:
             yield from self._or_text(source, self.read_call(source, opening, calls), opening)
+
+    def _read_reasoning(
+        self,
+        source: AnswerText,
+        calls: Calls,
+        reasoning: ReasoningMarkers,
+        openings: tuple[str, ...],
+        starts_inside: bool,
+    ) -> Steps[None]:
+        """Yields the events of the reasoning before the answer, which may have several blocks."""
+        is_inside = starts_inside
+        while True:
+            if is_inside and (yield from self._read_block(source, calls, reasoning, openings)):
+                return
+            start = source.at
+            yield from source.skip_blanks()
+            is_inside = yield from source.accept(reasoning.opening)
+            if not is_inside:
+                source.at = start
+                return
+
+    def _read_block(
+        self,
+        source: AnswerText,
+        calls: Calls,
+        reasoning: ReasoningMarkers,
+        openings: tuple[str, ...],
+    ) -> Steps[bool]:
+        """Yields a block of reasoning; returns whether a call ended it, not the closing marker."""
+        yield Reasoning("")
+        markers = (reasoning.closing, *openings)
+        while (marker := (yield from source.emit_until(markers, Reasoning))) in openings:
+            start = source.at
+            if (yield from self.read_call(source, str(marker), calls)):
+                yield from source.accept_marker(reasoning.closing)
+                return True
+            source.at = start
+            yield Reasoning(str(marker))
+        return False
 
     def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
         """Runs `reading`, which reads a call; if it returns False, yields `opening` as text.
@@ -148,20 +190,3 @@ class MarkedAnswer(ABC):
             source.at = start
             if opening:
                 yield Text(opening)
-
-
-def _read_reasoning(
-    source: AnswerText, reasoning: ReasoningMarkers, starts_inside: bool
-) -> Steps[None]:
-    """Yields the events of the reasoning before the answer, which may have several blocks."""
-    is_inside = starts_inside
-    while True:
-        if is_inside:
-            yield Reasoning("")
-            yield from source.emit_until((reasoning.closing,), Reasoning)
-        start = source.at
-        yield from source.skip_blanks()
-        is_inside = yield from source.accept(reasoning.opening)
-        if not is_inside:
-            source.at = start
-            return

@@ -10,11 +10,11 @@ from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 class BracketedCalls(MarkedAnswer):
     """Reads calls that each begin with a marker, inside or outside a section of calls.
 
-    `section`: the markers at the beginning and the end of the section. `beginning`: the marker at
-    the beginning of a call.
+    `section_ends`: the markers that may end a section; those that begin one are the `openings` but
+    for `beginning`, the marker at the beginning of a call.
     """
 
-    section: ClassVar[tuple[str, str]]
+    section_ends: ClassVar[tuple[str, ...]]
     beginning: ClassVar[str]
 
     @abstractmethod
@@ -25,7 +25,7 @@ class BracketedCalls(MarkedAnswer):
         """
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        if opening == self.section[0]:
+        if opening != self.beginning:
             yield from source.skip_blanks()
             if not (yield from source.accept(self.beginning)):
                 return False
@@ -39,5 +39,7 @@ class BracketedCalls(MarkedAnswer):
             if not (yield from self.read_one(source, calls)):
                 source.at = start
                 break
-        yield from source.accept_marker(self.section[1])
+        for marker in self.section_ends:
+            if (yield from source.accept_marker(marker)):
+                break
         return True

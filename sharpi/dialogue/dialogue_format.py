@@ -9,7 +9,7 @@ from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.history import prepare
-from sharpi.dialogue.template_capabilities import TemplateCapabilities, probe_template
+from sharpi.dialogue.template_capabilities import NO_TOOLS, TemplateCapabilities, probe_template
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tool_instruction import tool_instruction, tool_object
 from sharpi.dialogue.tools import Tool, ToolChoice
@@ -55,11 +55,12 @@ class DialogueFormat:
         instruction = "" if self._capabilities.shows_tools else self._instruction(shown)
         prepared = prepare(messages, self._capabilities, self.form, instruction)
         thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
+        no_tools = NO_TOOLS if self._capabilities.needs_tools and not shown else {}
         return self._chat_format.render(
             prepared,
             tools=[tool_object(tool) for tool in shown],
             enable_thinking=enable_thinking,
-            extra={**thinking, **(extra or {})},
+            extra={**no_tools, **thinking, **(extra or {})},
         )
 
     def starts_inside(self, prompt: str) -> bool:

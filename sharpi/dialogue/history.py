@@ -1,7 +1,7 @@
 """Converts messages of the OpenAI API into messages that a chat template can render.
 
 Parts that a template does not support become text: calls in the tool format, results in
-`<tool_response>` tags of a user message, a system message at the start of the next user message.
+`<tool_response>` tags of a user message. `turns.py` moves messages that it has no place for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,6 +10,7 @@ from typing import Any
 from sharpi.dialogue.template_calls import Message, arguments_of, in_format, name_of
 from sharpi.dialogue.template_capabilities import TemplateCapabilities
 from sharpi.dialogue.tool_format import ToolFormat
+from sharpi.dialogue.turns import fit
 from sharpi.errors import TemplateError
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
@@ -29,11 +30,10 @@ def prepare(
     prepared = [_plain(message, capabilities) for message in messages]
     if instruction:
         prepared = _instructed(prepared, instruction)
-    if not capabilities.shows_system:
-        prepared = _without_system(prepared)
     if capabilities.calls is None:
-        return list(_merged(_written(message, form) for message in prepared))
-    return list(in_format(prepared, capabilities.calls))
+        prepared = list(_merged(_written(message, form) for message in prepared))
+    fitted = fit(prepared, capabilities.turns)
+    return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
 
 
 def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
@@ -70,21 +70,6 @@ def _instructed(messages: list[Message], instruction: str) -> list[Message]:
         first = {**messages[0], "content": f"{instruction}\n\n{messages[0]['content']}".rstrip()}
         return [first, *messages[1:]]
     return [{"role": "system", "content": instruction}, *messages]
-
-
-def _without_system(messages: list[Message]) -> list[Message]:
-    """Moves system messages into the next user message."""
-    kept: list[Message] = []
-    waiting: list[str] = []
-    for message in messages:
-        if message.get("role") in ("system", "developer"):
-            waiting.append(message["content"])
-            continue
-        if waiting and message.get("role") == "user":
-            message = {**message, "content": "\n\n".join([*waiting, message["content"]])}
-            waiting = []
-        kept.append(message)
-    return [*kept, {"role": "user", "content": "\n\n".join(waiting)}] if waiting else kept
 
 
 def _written(message: Message, form: ToolFormat) -> Message:

@@ -11,17 +11,19 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.dialogue.turns import Turns, probe_turns
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat
 
 IdStyle: TypeAlias = Literal["any", "short", "named"]
 _TOOL, _KEY, _VALUE = "probe_tool", "probe_key", "probe_value"
-_SYSTEM, _RESULT, _SECOND = "probe system", "probe result", "probe_second"
+_RESULT, _SECOND = "probe result", "probe_second"
 _IDS: dict[IdStyle, str] = {
     "any": "call_0123456789abcde{number}",
     "short": "abcdef12{number}",
     "named": "functions.{name}:{number}",
 }
+NO_TOOLS: dict[str, Any] = {"tools": []}  # where a template needs a list
 _USER = {"role": "user", "content": "probe user"}
 _TOOLS = [
     {
@@ -48,8 +50,9 @@ class CallStyle(Struct, frozen=True):
 class TemplateCapabilities(Struct, frozen=True):
     """The parts of a conversation that a template renders."""
 
-    shows_system: bool
+    turns: Turns
     shows_tools: bool
+    needs_tools: bool  # fails without a list of tools, which may be empty
     knows_developer: bool  # has a developer role as well as the system role
     # Renders reasoning in the key `thinking`, but not in a message with both content and calls.
     uses_thinking_key: bool
@@ -58,26 +61,40 @@ class TemplateCapabilities(Struct, frozen=True):
 
 def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
     """Renders test conversations and returns which of their parts the template renders."""
-    system, source = {"role": "system", "content": _SYSTEM}, chat_format.source
+    source = chat_format.source
+
+    needs_tools = not _render(chat_format, [_USER]) and bool(
+        _render(chat_format, [_USER], extra=NO_TOOLS)
+    )
+    extra = NO_TOOLS if needs_tools else None
+    calls = _call_style(chat_format, extra)
+
+    def shows(messages: Sequence[dict[str, Any]]) -> bool:
+        text = _render(chat_format, messages, extra=extra)
+        return all((message["content"] or "") in text for message in messages) and bool(text)
+
+    calling = [] if calls is None else _conversation(calls, [_TOOL])
     return TemplateCapabilities(
-        shows_system=_SYSTEM in _render(chat_format, [system, _USER]),
+        turns=probe_turns(shows, calling),
+        needs_tools=needs_tools,
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
         knows_developer="developer" in source,
         uses_thinking_key="message.thinking" in source and "reasoning_content" not in source,
-        calls=_call_style(chat_format),
+        calls=calls,
     )
 
 
-def _call_style(chat_format: ChatFormat) -> CallStyle | None:
+def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallStyle | None:
     """Returns the first form of calls whose name, arguments and result the template renders.
 
     Returns None if no form works.
     """
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
         style = CallStyle(ids, as_text, empty, one_call_per_message=False)
-        text = _render(chat_format, _conversation(style, [_TOOL]))
+        text = _render(chat_format, _conversation(style, [_TOOL]), extra=extra)
         if all(word in text for word in (_TOOL, _KEY, _VALUE, _RESULT)) and not _is_odd(text):
-            several = _render(chat_format, _conversation(style, [_TOOL, _SECOND]))
+            conversation = _conversation(style, [_TOOL, _SECOND])
+            several = _render(chat_format, conversation, extra=extra)
             shown = _TOOL in several and _SECOND in several
             return replace(style, one_call_per_message=not shown)
     return None

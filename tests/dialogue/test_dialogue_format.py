@@ -240,9 +240,56 @@ def test_ids_that_name_the_tool() -> None:
     assert "## Return of functions.get_time:1\nnoon" in prompt
 
 
-def test_demands_of_a_strict_template_are_reported() -> None:
-    with pytest.raises(TemplateError, match="roles must alternate"):
-        dialogue(MISTRAL).render([USER, USER])
+# Renders a system message at the beginning, then a user and an assistant in turn.
+STRICT = (
+    "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}[S]{{ messages[0].content }}"
+    "{% else %}{% set rest = messages %}{% endif %}"
+    "{% if not rest %}{{ raise_exception('no user') }}{% endif %}"
+    "{% for m in rest %}{% if m.role != ('user' if loop.index0 % 2 == 0 else 'assistant') %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "[{{ m.role[0] | upper }}]{{ m.content }}{% endfor %}"
+)
+# Shows the last system message alone, and loses the others without a word.
+LAST_SYSTEM = (
+    "{% set ns = namespace(system='') %}{% for m in messages %}{% if m.role == 'system' %}"
+    "{% set ns.system = m.content %}{% endif %}{% endfor %}[S]{{ ns.system }}"
+    "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role[0] | upper }}]{{ m.content }}"
+    "{% endif %}{% endfor %}"
+)
+
+
+def said(*turns: str) -> list[dict[str, Any]]:
+    roles = {"S": "system", "U": "user", "A": "assistant"}
+    return [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]
+
+
+@pytest.mark.parametrize(
+    ("template", "turns", "prompt"),
+    [
+        (STRICT, "S1 U2", "[S]1[U]2"),
+        (STRICT, "S1 S2 U3", "[S]1\n\n2[U]3"),
+        (STRICT, "S1 U2 A3 S4 U5", "[S]1[U]2[A]3[U]4\n\n5"),
+        (STRICT, "U1 A2 S3", "[U]1[A]2[U]3"),
+        (STRICT, "S1", "[U]1"),
+        (STRICT, "U1 U2 A3 A4 U5", "[U]1\n\n2[A]3\n\n4[U]5"),
+        (STRICT, "A1 U2", "[U][A]1[U]2"),
+        (LAST_SYSTEM, "S1 U2 A3 S4", "[S]1[U]2[A]3[U]4"),
+        (LAST_SYSTEM, "U1 U2 A3", "[S][U]1[U]2[A]3"),
+    ],
+)
+def test_messages_are_fitted_to_the_template(template: str, turns: str, prompt: str) -> None:
+    assert dialogue(template).render(said(*turns.split())) == prompt
+
+
+def test_a_text_after_a_result_ends_the_result_where_the_template_takes_no_other() -> None:
+    strict = MISTRAL.replace("== 'user' %}{{ raise", "in ('user', 'tool') %}{{ raise")
+    prompt = dialogue(strict).render([USER, ASKED, *RESULTS, USER])
+    assert "[TOOL_RESULTS]noon\n\nWeather? " in prompt
+
+
+def test_a_template_that_needs_tools_gets_an_empty_list() -> None:
+    template = "{% for t in tools %}{{ t | tojson }}{% endfor %}" + CHATML
+    assert "Weather?" in dialogue(template).render([USER])
 
 
 def test_arguments_as_text_and_no_content() -> None:

@@ -117,14 +117,21 @@ def test_without_tools_nothing_is_a_call(case: Case) -> None:
         assert events[0][1] == case.form.write(TWO)
 
 
-def test_calls_in_reasoning_are_reasoning(case: Case) -> None:
-    written = case.form.write(ONE)
+def test_a_call_ends_reasoning_that_is_not_closed(case: Case) -> None:
     if case is CASES["harmony"]:  # whose channels do not nest
         return
-    events = read(case.form, [f"<think>{written}</think>Yes."], markers=THINK)
-    assert events == [("reasoning", written), ("text", "Yes.")]
-    events = read(case.form, [f"{written}</think>Yes."], markers=THINK, starts_inside=True)
-    assert events == [("reasoning", written), ("text", "Yes.")]
+    written = case.form.write(ONE)
+    for closing in ("", "</think>Yes."):
+        answer = f"<think>Hm.{written}{closing}"
+        events = read(case.form, [answer], markers=THINK)
+        assert events == read(case.form, list(answer), markers=THINK)
+        kinds = [event[0] for event in events]
+        if case.is_bare:  # without a marker nothing tells a call from reasoning
+            assert kinds[0] == "reasoning"
+        else:
+            assert events[0] == ("reasoning", "Hm.")
+            assert kinds[1] == "call"
+            assert not closing or events[-1] == ("text", "Yes.")
 
 
 def test_text_is_text(case: Case) -> None:

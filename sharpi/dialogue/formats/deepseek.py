@@ -25,7 +25,7 @@ class DeepSeek(BracketedCalls):
     """
 
     openings: ClassVar = (CALLS_BEGIN, _BEGIN)
-    section: ClassVar = (CALLS_BEGIN, _CALLS_END)
+    section_ends: ClassVar = (_CALLS_END,)
     beginning: ClassVar = _BEGIN
     markers = (CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
 

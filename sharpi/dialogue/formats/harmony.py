@@ -18,7 +18,7 @@ ANALYSIS = ReasoningMarkers(f"{CHANNEL}analysis{MESSAGE}", END)
 _HEADER_MARKERS = (START, CHANNEL, MESSAGE)
 _BODY_MARKERS = (START, CHANNEL, END, _CALL, _RETURN)
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
-_FUNCTIONS = "functions."
+_FUNCTIONS, _AFTER_ROLE = "functions.", " to="
 
 
 class Harmony:
@@ -39,10 +39,12 @@ class Harmony:
         starts_inside: bool,
     ) -> Steps[None]:
         event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
+        role = "" if starts_inside else (yield from _read_recipient(source))
         marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), event)
         while marker is not None:
             if marker in _HEADER_MARKERS:
-                header = yield from _read_header(source, marker)
+                header = yield from _read_header(source, role + marker, marker)
+                role = ""
                 if header is None:
                     return
                 marker = yield from _read_message(source, calls, header)
@@ -65,12 +67,20 @@ def _begun(name: str) -> str:
     return f"{CHANNEL}commentary to={_FUNCTIONS}{name} {_CONSTRAIN}json{MESSAGE}"
 
 
-def _read_header(source: AnswerText, marker: str) -> Steps[str | None]:
-    """Reads a message's header, from `marker` to `<|message|>`, and returns it with both markers.
+def _read_recipient(source: AnswerText) -> Steps[str]:
+    """Reads and returns a recipient that follows the role, before the first channel; else ""."""
+    if not (yield from source.accept(_AFTER_ROLE)):
+        return ""
+    text, marker = yield from source.read_until(_HEADER_MARKERS)
+    source.at -= len(marker or "")
+    return _AFTER_ROLE + text
+
+
+def _read_header(source: AnswerText, header: str, marker: str) -> Steps[str | None]:
+    """Reads on in a message's header, after `marker`, to `<|message|>`; returns all of it.
 
     Returns None if the answer ends within the header.
     """
-    header = marker
     while marker != MESSAGE:
         text, found = yield from source.read_until(_HEADER_MARKERS)
         if found is None:

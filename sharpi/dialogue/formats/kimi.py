@@ -14,6 +14,8 @@ from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
 SECTION_BEGIN, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+# The model sometimes writes these instead.
+_SINGULAR_BEGIN, _SINGULAR_END = "<|tool_call_section_begin|>", "<|tool_call_section_end|>"
 _BEGIN, _END = "<|tool_call_begin|>", "<|tool_call_end|>"
 _ARGUMENTS = "<|tool_call_argument_begin|>"
 _ID = re.compile(r"(?:functions\.)?([^\s<>{}]+?)(?::\d+)?")
@@ -22,8 +24,8 @@ _ID = re.compile(r"(?:functions\.)?([^\s<>{}]+?)(?::\d+)?")
 class Kimi(BracketedCalls):
     """Reads and writes calls: a begin marker, an id, the arguments' marker, JSON, an end marker."""
 
-    openings: ClassVar = (SECTION_BEGIN, _BEGIN)
-    section: ClassVar = (SECTION_BEGIN, _SECTION_END)
+    openings: ClassVar = (SECTION_BEGIN, _SINGULAR_BEGIN, _BEGIN)
+    section_ends: ClassVar = (_SECTION_END, _SINGULAR_END)
     beginning: ClassVar = _BEGIN
     markers = (SECTION_BEGIN, _SECTION_END, _BEGIN, _ARGUMENTS, _END)
 

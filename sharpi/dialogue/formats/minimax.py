@@ -22,7 +22,7 @@ class MiniMax(BracketedCalls):
     """Reads and writes `<parameter name="...">value</parameter>` lines in `<invoke name="...">`."""
 
     openings: ClassVar = (OPENING,)
-    section: ClassVar = (OPENING, _CLOSING)
+    section_ends: ClassVar = (_CLOSING,)
     beginning: ClassVar = _INVOKE
     markers = (OPENING, _CLOSING)
 

@@ -5,7 +5,6 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from functools import partial
-from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.engine.engine import Engine
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, PromptRequest
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
@@ -52,7 +51,7 @@ class ChatModel:
         Raises TemplateError.
         """
         prompt = self.dialogue.render(
-            self._contents.marked(_one_system(call.messages)),
+            self._contents.marked(list(call.messages)),
             tools=call.tools,
             choice=call.choice,
             enable_thinking=call.enable_thinking,
@@ -151,16 +150,6 @@ class ChatModels:
             known = self._tables = VocabularyTables(engine.tokenizer)
         limit = PromptLimit(known.tokenizer, engine.context_size, engine.config.context_shift)
         return ChatModel(known.tokenizer, engine.chat_format, limit, known.grammars)
-
-
-def _one_system(messages: Sequence[Message]) -> list[Message]:
-    """Merges the system messages at the beginning, because chat templates allow only one."""
-    leading = list(takewhile(lambda message: message["role"] == "system", messages))
-    rest = list(messages[len(leading) :])
-    if len(leading) < 2:
-        return leading + rest
-    text = "\n\n".join(message["content"] for message in leading)
-    return [{"role": "system", "content": text}, *rest]
 
 
 def _has_rules(call: ChatCall) -> bool:

@@ -36,6 +36,7 @@ def test_reasoning_and_answer() -> None:
 def test_calls(header: str) -> None:
     assert events(ANALYSE + header + CALL) == [("reasoning", "Look it up."), EVENT]
     assert events(f"{ANALYSE}{header}{CALL}<|call|>")[-1] == EVENT
+    assert events(header + CALL) == [EVENT]  # after a prompt that ends with the role
 
 
 def test_several_calls_and_a_preamble() -> None:

@@ -69,6 +69,8 @@ def test_kimi(first: str) -> None:
     calls += call.replace("{}", "functions.get_time:1", 1)
     text = f"So.<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
     assert read(Kimi(), text) == [("text", "So."), OSLO, TIME]
+    singular = text.replace("calls_section", "call_section")
+    assert read(Kimi(), singular) == [("text", "So."), OSLO, TIME]
 
 
 def test_lfm2() -> None:
