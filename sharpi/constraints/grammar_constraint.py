@@ -3,18 +3,36 @@
 from llguidance import LLMatcher
 
 from sharpi.constraints.constraint import TokenMask
+from sharpi.constraints.digit_limit import DigitLimit
 from sharpi.constraints.grammar_error import short_message
 from sharpi.constraints.mask import empty_mask
 from sharpi.errors import GrammarError
 
 
 class GrammarConstraint:
-    """Wraps llguidance's matcher and raises GrammarError where the matcher sets an error state."""
+    """Wraps llguidance's matcher and raises GrammarError where the matcher sets an error state.
 
-    def __init__(self, matcher: LLMatcher, num_tokens: int) -> None:
-        self._matcher = matcher
+    `unenforced`: the keywords of the JSON schema that the answer need not satisfy.
+    """
+
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        num_tokens: int,
+        *,
+        unenforced: tuple[str, ...] = (),
+        digits: DigitLimit | None = None,
+    ) -> None:
+        self._matcher, self._digits = matcher, digits
+        self.unenforced = unenforced
         self._mask = empty_mask(num_tokens)
         self._is_fresh = False
+
+    @property
+    def note(self) -> str:
+        """Names what is not enforced, on one line; empty if everything is."""
+        names = ", ".join(self.unenforced)
+        return f"not enforced in the JSON schema: {names}" if names else ""
 
     @property
     def may_end(self) -> bool:
@@ -34,6 +52,8 @@ class GrammarConstraint:
         if not self._is_fresh:
             self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
             self._check()
+            if self._digits is not None:
+                self._digits.limit(self._mask)
             self._is_fresh = True
         return self._mask
 
@@ -41,6 +61,8 @@ class GrammarConstraint:
         """Advances the state by one token; raises GrammarError if it was not allowed."""
         self._matcher.consume_token(token)
         self._check()
+        if self._digits is not None:
+            self._digits.accept(token)
         self._is_fresh = False
 
     def _check(self) -> None:

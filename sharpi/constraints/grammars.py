@@ -10,17 +10,14 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from sharpi.constraints.byte_vocabulary import ByteVocabulary
-from sharpi.constraints.child_processes import ChildProcesses
+from sharpi.constraints.constraint import TokenMask
+from sharpi.constraints.digit_limit import DigitLimit
 from sharpi.constraints.gbnf.gbnf_lark import lark_of_gbnf
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammar_error import short_message
-from sharpi.constraints.schema.budget import MAX_SCHEMAS_HERE, TooManySchemas
-from sharpi.constraints.schema.costly import CostlySchemas
-from sharpi.constraints.schema.json_schema import PLAIN, RewritingOptions, grammar_of_schema
-from sharpi.constraints.schema.unique_items import unique_items
+from sharpi.constraints.json_schema import grammar_of_schema, unenforced
+from sharpi.constraints.mask import mask_of
 from sharpi.constraints.trial import Trials
-from sharpi.constraints.uniqueness.token_sets import TokenSets
-from sharpi.constraints.uniqueness.unique_items_constraint import UniqueItemsConstraint
 from sharpi.errors import GrammarError
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -38,8 +35,7 @@ class Grammars:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        children = ChildProcesses()
-        self._trials, self._costly_schemas = Trials(children), CostlySchemas(children)
+        self._trials = Trials()
         self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -48,35 +44,29 @@ class Grammars:
         return self.json_schema({"type": "object"})
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
-        """Returns a constraint that allows JSON of a schema, with properties in its order."""
-        schema, plan = unique_items(dict(schema) if isinstance(schema, Mapping) else schema)
-        options: RewritingOptions | None = PLAIN
-        while options is not None:
-            try:
-                matcher = self._matcher(self._rewritten(schema, options))
-                return (
-                    UniqueItemsConstraint(matcher, self._sets, plan)
-                    if plan
-                    else self._only(matcher)
-                )
-            except GrammarError as error:
-                options, last_error = options.after(str(error)), error
-        raise last_error
+        """Returns a constraint that allows JSON of a schema, with properties in its order.
 
-    def _rewritten(self, schema: Mapping[str, Any] | bool, options: RewritingOptions) -> str:
+        What llguidance cannot enforce is named by the constraint's `unenforced`.
+        """
+        grammar = grammar_of_schema(schema)
         try:
-            return grammar_of_schema(schema, options, MAX_SCHEMAS_HERE)
-        except TooManySchemas:
-            assert isinstance(schema, Mapping)
-            return self._costly_schemas.grammar(schema, options)
+            return self._constraint(grammar, is_json=True)
+        except GrammarError:
+            unconditional = grammar_of_schema(schema, has_conditions=False)
+            if unconditional == grammar:
+                raise
+        return self._constraint(unconditional, is_json=True)
 
     def gbnf(self, text: str) -> GrammarConstraint:
         """Returns a constraint from a grammar in llama.cpp's GBNF; its start rule is `root`."""
         return self.lark(lark_of_gbnf(_checked(text)))
 
-    def lark(self, text: str) -> GrammarConstraint:
-        """Returns a constraint from a Lark grammar of llguidance; its start rule is `start`."""
-        return self._constraint(LLMatcher.grammar_from_lark(_checked(text)))
+    def lark(self, text: str, *, is_json: bool = False) -> GrammarConstraint:
+        """Returns a constraint from a Lark grammar of llguidance; its start rule is `start`.
+
+        `is_json`: the grammar is of JSON and other text, and its numbers are limited in digits.
+        """
+        return self._constraint(LLMatcher.grammar_from_lark(_checked(text)), is_json=is_json)
 
     def regex(self, text: str) -> GrammarConstraint:
         """Returns a constraint that allows the texts which a regular expression matches as a whole.
@@ -85,11 +75,14 @@ class Grammars:
         """
         return self._constraint(LLMatcher.grammar_from_regex(_checked(text)))
 
-    def _constraint(self, grammar: str) -> GrammarConstraint:
-        return self._only(self._matcher(grammar))
-
-    def _only(self, matcher: LLMatcher) -> GrammarConstraint:
-        return GrammarConstraint(matcher, self._tokenizer.vocab_size)
+    def _constraint(self, grammar: str, *, is_json: bool = False) -> GrammarConstraint:
+        matcher = self._matcher(grammar)
+        return GrammarConstraint(
+            matcher,
+            self._tokenizer.vocab_size,
+            unenforced=unenforced(matcher.get_grammar_warnings()),
+            digits=DigitLimit(self._bytes.tokens, self._digits) if is_json else None,
+        )
 
     def _matcher(self, grammar: str) -> LLMatcher:
         """Returns a matcher in its initial state for one answer; compiled grammars are cached."""
@@ -116,10 +109,11 @@ class Grammars:
         return matcher
 
     @cached_property
-    def _sets(self) -> TokenSets:
-        special = set(self._bytes.special_token_ids)
-        tokens = enumerate(self._bytes.tokens)
-        return TokenSets([b"" if token in special else data for token, data in tokens])
+    def _digits(self) -> TokenMask:
+        """The mask of the tokens that begin with a digit."""
+        beginnings = (data[:1] for data in self._bytes.tokens)
+        ids = (token for token, first in enumerate(beginnings) if first.isdigit())
+        return mask_of(ids, self._tokenizer.vocab_size)
 
     @cached_property
     def _bytes(self) -> ByteVocabulary:

@@ -22,6 +22,7 @@ _MAX_UNTRIED = 4096  # characters; too few for a chain of rules that exhausts th
 _MAX_REMEMBERED = 256
 # Keywords of a JSON schema, or escapes that may spell one.
 _RISKY = re.compile(r"(?<!_)pattern|multipleOf|allOf|\\u00[2-7]")
+_TOKEN_IDS = re.compile(r"<\[[0-9, -]*\]>")  # of the model's vocabulary, which a trial lacks
 _TOO_COMPLEX = f"the grammar is too complex to be compiled within {CPU_SECONDS} s and 1 GiB"
 
 
@@ -31,8 +32,8 @@ class Trials:
     Thread-safe.
     """
 
-    def __init__(self, children: ChildProcesses) -> None:
-        self._outcomes = ChildResultCache[str](children, _MAX_REMEMBERED)
+    def __init__(self) -> None:
+        self._outcomes = ChildResultCache[str](ChildProcesses(), _MAX_REMEMBERED)
 
     def check(self, grammar: str) -> None:
         """Raises GrammarError for a grammar that cannot be compiled within the limits.
@@ -59,7 +60,8 @@ def _error_of(grammar: str) -> str:
 
     limits = LLParserLimits(verbose_errors=False)
     vocabulary = LLTokenizer(TokenizerWrapper(PlainBytes()))
-    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
+    spelled = _TOKEN_IDS.sub("/x/", grammar)
+    matcher = LLMatcher(vocabulary, spelled, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()
     return str(matcher.get_error())

@@ -9,8 +9,14 @@ from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 # Python's JSON spacing, which templates' examples have. Without free white space, no answer can
-# consist of blanks.
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# consist of blanks. Keywords that llguidance lacks are left out, and named in its warnings.
+_OPTIONS = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "coerce_one_of": True,
+    "lenient": True,
+}
 _COMBINED = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref")
 
 
@@ -41,7 +47,7 @@ class CallGrammar:
 
     def json(self, schema: Mapping[str, Any]) -> str:
         """Returns an expression for a JSON value that matches a schema."""
-        text = json.dumps({**schema, "x-guidance": _SPACING}, ensure_ascii=False)
+        text = json.dumps({**schema, "x-guidance": _OPTIONS}, ensure_ascii=False)
         return self.rule(f"%json {text}")
 
     def arguments(self, tool: Tool) -> str:

@@ -9,7 +9,6 @@ import pytest
 from forked_children import ForkedChildren
 
 from sharpi.constraints import trial
-from sharpi.constraints.schema import costly
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -90,5 +89,4 @@ def children() -> Iterator[ForkedChildren]:
 @pytest.fixture
 def quick_children(children: ForkedChildren, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forks the children of grammars and schemas from a process that has loaded their modules."""
-    for module in (trial, costly):
-        monkeypatch.setattr(module, "run_child", children.run)
+    monkeypatch.setattr(trial, "run_child", children.run)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sharpi.constraints import child_processes
 
-MODULES = ("llguidance", "sharpi.constraints.trial", "sharpi.constraints.schema.costly")
+MODULES = ("llguidance", "sharpi.constraints.trial")
 CPU_SECONDS = 1  # half of what others have, which a grammar that is refused for it uses up
 
 

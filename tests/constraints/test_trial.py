@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sharpi.constraints import child_processes, trial
-from sharpi.constraints.child_processes import ChildProcesses, run_child
+from sharpi.constraints.child_processes import run_child
 from sharpi.constraints.trial import Trials
 from sharpi.errors import BusyError, GrammarError
 
@@ -31,12 +31,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_harmless_is_not_tried(tried: list[str]) -> None:
-    Trials(ChildProcesses()).check('{"type": "integer"}')
+    Trials().check('{"type": "integer"}')
     assert tried == []
 
 
 def test_outcomes_are_remembered_good_and_bad(tried: list[str]) -> None:
-    trials = Trials(ChildProcesses())
+    trials = Trials()
     for _ in range(3):
         trials.check('{"pattern": "good"}')
         with pytest.raises(GrammarError, match="too complex"):
@@ -57,8 +57,7 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return ""
 
     monkeypatch.setattr(trial, "_tried", wait)
-    children = ChildProcesses()
-    trials = Trials(children)
+    trials = Trials()
 
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
@@ -70,7 +69,7 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     has_begun.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while children._waiting._value:  # type: ignore[attr-defined]
+    while trials._outcomes._children._waiting._value:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     with pytest.raises(BusyError, match="being compiled"):
         trials.check('{"pattern": "one more"}')
@@ -93,7 +92,7 @@ def test_a_trial_that_gets_no_processor_time_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: 0.0)
-    trials = Trials(ChildProcesses())
+    trials = Trials()
     with pytest.raises(BusyError, match="too busy"):
         trials.check('{"pattern": "once more"}')
     assert not trials._outcomes

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sharpi.cli.options.inputs.source_text import text_of_file
+from sharpi.cli.output.terminal import print_note
 from sharpi.errors import GrammarError, UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class ConstrainedAnswers:
         self._output_format, self._tokenizer = output_format, tokenizer
         self._grammars = _grammars(tokenizer)
         self._newest = self._compiled()
+        if self._newest.note:
+            print_note(self._newest.note)
 
     @property
     def is_complete(self) -> bool:

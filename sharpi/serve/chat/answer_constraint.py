@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,8 +15,8 @@ from sharpi.constraints.both import Both
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammars import Grammars
+from sharpi.constraints.json_schema import OPTIONS, rewritten_schema
 from sharpi.constraints.reasoning_budget import ReasoningBudget
-from sharpi.constraints.schema.json_schema import rewritten_schema
 from sharpi.dialogue.dialogue_format import DialogueFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.errors import GrammarError
@@ -24,6 +25,7 @@ from sharpi.serve.http.errors import invalid_request
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _START = "start: "
+_log = logging.getLogger(__name__)
 
 
 class ConstrainedModel(Protocol):
@@ -102,9 +104,10 @@ def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
 
 def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
     try:
-        return rewritten_schema(call.shape.value or {"type": "object"})
+        schema = rewritten_schema(call.shape.value or {"type": "object"})
     except GrammarError as error:
         raise invalid_request(str(error), param=call.shape.param) from None
+    return {**schema, "x-guidance": OPTIONS}
 
 
 def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
@@ -120,7 +123,7 @@ def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
     grammar = _grammar(model, call, parallel=False)
     ready = [_compiled(model, grammar)]
     return AfterTrigger(
-        lambda: ready.pop() if ready else model.grammars.lark(grammar),
+        lambda: ready.pop() if ready else model.grammars.lark(grammar, is_json=True),
         model.tokenizer,
         marker,
         includes_trigger=True,
@@ -130,7 +133,7 @@ def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
 
 def _compiled(model: ConstrainedModel, grammar: str) -> GrammarConstraint:
     try:
-        return model.grammars.lark(grammar)
+        return _logged(model.grammars.lark(grammar, is_json=True))
     except GrammarError as error:
         raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
 
@@ -162,9 +165,17 @@ def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarCons
     It applies from the first token on. Raises ApiError, which names the invalid parameter.
     """
     try:
-        return _of_shape(model, shape)
+        constraint = _of_shape(model, shape)
     except GrammarError as error:
         raise invalid_request(str(error), param=shape.param) from None
+    return None if constraint is None else _logged(constraint)
+
+
+def _logged(constraint: GrammarConstraint) -> GrammarConstraint:
+    """Returns a constraint; the log says which parts of its schemas it does not enforce."""
+    if constraint.note:
+        _log.warning("note: %s", constraint.note)
+    return constraint
 
 
 def _budget(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:

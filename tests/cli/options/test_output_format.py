@@ -66,6 +66,16 @@ class TestAnswers:
         check(result.out)
         assert "complete" not in result.err
 
+    @pytest.mark.parametrize("command", ["run", "chat"])
+    def test_what_a_schema_does_not_enforce_is_noted(
+        self, sharpi: CommandLine, tmp_path: Path, command: str
+    ) -> None:
+        path = tmp_path / "set.json"
+        path.write_text('{"type": "array", "items": {"enum": [1]}, "uniqueItems": true}')
+        result = sharpi(command, "--json-schema", str(path), "-n", "2", "-t", "1", stdin="Hi\n")
+        assert result.exit_code == 0
+        assert result.err.count("note: not enforced in the JSON schema: uniqueItems\n") == 1
+
     def test_run_says_that_n_cut_it_off(self, sharpi: CommandLine, schema: str) -> None:
         result = sharpi("run", "--json-schema", schema, "-n", "3", "-t", "1")
         assert result.exit_code == 0
@@ -93,7 +103,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("option", "text", "complaint"),
         [
-            ("--json-schema", '{"not": {}}', "not"),
+            ("--json-schema", '{"type": "x"}', "Invalid type"),
             ("--json-schema", "[]", "object"),
             ("--grammar", "root ::= (", "line 1"),
             ("--grammar", "start: (", "Expected"),

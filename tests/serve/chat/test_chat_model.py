@@ -84,6 +84,23 @@ def test_a_call_that_has_to_be(model: ChatModel) -> None:
     assert not takes(model, prompt_request, "<|channel|>final")
 
 
+def test_what_schemas_do_not_enforce_is_logged(
+    model: ChatModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pattern that cannot be used leaves its text free, and a required call possible."""
+    odd = {"type": "object", "properties": {"day": {"type": "string", "pattern": "^(?!a)b"}}}
+    forced = replace(CALL, tools=(WEATHER, Tool("odd", "", odd)), choice=ToolChoice("required"))
+    [prompt_request] = model.prompt_requests(forced)
+    called = BEGUN.replace("weather", "odd")
+    assert takes(model, prompt_request, f'{called}{{"day": "any"}}')
+    shape = AnswerShape("json_schema", {"not": {"type": "null"}}, "response_format")
+    assert model.prompt_requests(replace(CALL, shape=shape))
+    assert [record.getMessage() for record in caplog.records] == [
+        "note: not enforced in the JSON schema: pattern ^(?!a)b",
+        "note: not enforced in the JSON schema: not",
+    ]
+
+
 def test_a_form_and_tools_cannot_be_told_apart_there(model: ChatModel) -> None:
     shape = AnswerShape("json_object", None, "response_format")
     with pytest.raises(ApiError) as caught:
