@@ -18,7 +18,9 @@ _SETUP = "it sets up the environment that the tests run in"
 _MACHINES = "test_several_machines.py runs it"
 _CLIENT = "test_readme_setups.py runs it"
 NOT_RUN = {
+    "git clone": "it needs the address of the repository",
     "make run": _SETUP,
+    "make test": "it runs this test",
     "source .venv/bin/activate": _SETUP,
     "pip install -e '.[cuda13]'": "it needs a network, and a GPU to be of use",
     "sharpi run model.gguf --device cuda:0,1": "it needs two GPUs",
@@ -28,7 +30,6 @@ NOT_RUN = {
     "sharpi doctor --hosts": _MACHINES,
     "torchrun": _MACHINES,
     "python bench-scripts/gpu/launches.py": "tests/bench/test_launches.py counts the same",
-    "python bench-scripts/cpu/ggml_kernels.py": "it needs a build of ggml",
     "curl http://127.0.0.1:8080/v1/chat/completions": _CLIENT,
 }
 _REPOSITORY = "Qwen/Qwen3-30B-A3B-GGUF"

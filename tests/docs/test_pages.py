@@ -13,7 +13,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.read_text("utf-8").splitlines()) <= 150
+    assert len(README.read_text("utf-8").splitlines()) <= 110
 
 
 @pytest.mark.parametrize("document", WRITTEN, ids=name_of)
