@@ -211,6 +211,9 @@ class GenerationRequest(Struct, frozen=True):
 
     max_tokens: int = -1  # -1 generates until the end
     stop: tuple[str, ...] = ()  # texts that end the generation
+    # The markers around reasoning, in which `stop` does not act; the first is "" where the prompt
+    # ends within reasoning.
+    reasoning: tuple[str, str] | None = None
     ignore_end: bool = False  # continues after an end token
     sampling: SamplingParams = field(default_factory=SamplingParams)
     # Pairs of a token id and the value that is added to its logit before penalties and filters.

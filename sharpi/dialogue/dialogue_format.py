@@ -8,6 +8,7 @@ from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.choose_format import choose_format
+from sharpi.dialogue.formats.harmony import FINAL, START, Harmony
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.template_capabilities import NO_TOOLS, TemplateCapabilities, probe_template
 from sharpi.dialogue.tool_format import ToolFormat
@@ -66,6 +67,18 @@ class DialogueFormat:
     def starts_inside(self, prompt: str) -> bool:
         """Returns whether the prompt ends within reasoning, so that the answer continues it."""
         return self.reasoning is not None and opens_reasoning(prompt, self.reasoning)
+
+    def before_answer(self, prompt: str) -> tuple[str, str] | None:
+        """Returns the markers around the reasoning that may come before the answer to a prompt.
+
+        The first is empty if the prompt ends within reasoning. None without reasoning.
+        """
+        if self.reasoning is None:
+            return None
+        if isinstance(self.form, Harmony):
+            has_begun = FINAL in prompt.rpartition(START)[2]
+            return None if has_begun else ("", FINAL)
+        return "" if self.starts_inside(prompt) else self.reasoning.opening, self.reasoning.closing
 
     def parser(self, prompt: str, tools: Sequence[Tool] = ()) -> AnswerParser:
         """Returns a parser for the answer to a prompt; without `tools`, it finds no calls."""

@@ -6,6 +6,7 @@ back text that may be the start of one.
 
 import codecs
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -42,11 +43,14 @@ class StreamDecoder:
 class StopFilter:
     """Finds stop strings in streamed text and holds back text that may be the start of one.
 
-    `found`: the stop string that was found; None before that.
+    `reasoning`: the markers around reasoning before the answer, in which stop strings do not act;
+    the first is empty if the text begins within reasoning. `found`: the stop string that was found;
+    None before that.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], reasoning: tuple[str, str] | None = None) -> None:
         self._stops = [s for s in stops if s]
+        self._before = _BeforeAnswer(*reasoning) if reasoning and self._stops else None
         self._held = ""
         self.found: str | None = None
 
@@ -62,6 +66,12 @@ class StopFilter:
         """
         if not self._stops:
             return piece
+        passed = ""
+        if self._before is not None:
+            passed, piece = self._before.feed(piece)
+        return passed + self._search(piece)
+
+    def _search(self, piece: str) -> str:
         text = self._held + piece
         found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
@@ -75,7 +85,48 @@ class StopFilter:
     def flush(self) -> str:
         """Ends the stream and returns the text that was held back."""
         held, self._held = self._held, ""
+        return held if self._before is None else self._before.flush() + held
+
+
+class _BeforeAnswer:
+    """Lets the reasoning before an answer pass, with its markers and the white space after it."""
+
+    def __init__(self, opening: str, closing: str) -> None:
+        self._opening, self._closing = opening, closing
+        self._awaits: Literal["opening", "closing", "text", "nothing"] = "opening"
+        self._held = ""
+
+    def feed(self, piece: str) -> tuple[str, str]:
+        """Adds text; returns what precedes the answer, and then the answer's own text."""
+        self._held += piece
+        passed = ""
+        if self._awaits == "opening":
+            text = self._held.lstrip()
+            if len(text) < len(self._opening) and self._opening.startswith(text):
+                return "", ""
+            self._awaits = "closing" if text.startswith(self._opening) else "nothing"
+        if self._awaits == "closing":
+            passed = self._reasoning()
+        if self._awaits == "text":
+            text = self._held.lstrip()
+            passed += self._held[: len(self._held) - len(text)]
+            self._held, self._awaits = text, "nothing" if text else "text"
+        return (passed, self.flush()) if self._awaits == "nothing" else (passed, "")
+
+    def flush(self) -> str:
+        """Ends the text and returns what was held back."""
+        held, self._held = self._held, ""
         return held
+
+    def _reasoning(self) -> str:
+        """Takes the reasoning that is held, and the marker that closes it once it has come."""
+        before, marker, after = self._held.partition(self._closing)
+        if marker:
+            self._held, self._awaits = after, "text"
+            return before + marker
+        certain = len(before) - _overlap(before, self._closing)
+        self._held = before[certain:]
+        return before[:certain]
 
 
 def _overlap(text: str, stop: str) -> int:

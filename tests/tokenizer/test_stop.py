@@ -38,3 +38,25 @@ def test_the_earliest_of_several_stops_cuts() -> None:
 def test_without_stops_everything_passes() -> None:
     assert feed_all([], ["a", "b"]) == ("ab", False)
     assert feed_all([""], ["a"]) == ("a", False)
+
+
+@given(st.data())
+def test_stops_act_on_the_answer_alone(data: st.DataObject) -> None:
+    opening = data.draw(st.sampled_from(["<think>", "\n<think>", ""]))
+    thought = f"{opening}a STOP </thi\n\n</think>\n\n"
+    text = f"{thought}b\n\nSTOP c"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    for stop, shown in (("STOP", f"{thought}b\n\n"), ("\n\n", f"{thought}b"), ("no", text)):
+        filter_ = StopFilter([stop], (opening.strip(), "</think>"))
+        out = ""
+        for piece in pieces:
+            out += "" if filter_.stopped else filter_.feed(piece)
+        assert (out if filter_.stopped else out + filter_.flush()) == shown
+
+
+def test_an_answer_without_reasoning_stops_as_well() -> None:
+    filter_ = StopFilter(["STOP"], ("<think>", "</think>"))
+    assert filter_.feed("<thin") == ""
+    assert filter_.feed("g STOP") == "<thing "
+    assert filter_.stopped

@@ -14,6 +14,7 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _CONSTRAIN, _CALL, _RETURN = "<|constrain|>", "<|call|>", "<|return|>"
+FINAL = f"{CHANNEL}final{MESSAGE}"
 ANALYSIS = ReasoningMarkers(f"{CHANNEL}analysis{MESSAGE}", END)
 _HEADER_MARKERS = (START, CHANNEL, MESSAGE)
 _BODY_MARKERS = (START, CHANNEL, END, _CALL, _RETURN)

@@ -48,7 +48,7 @@ class GenerationState:
         starts_text = tokenizer.is_hidden(prompt_ids[-1])
         shown = tokenizer.hidden_ids - tokenizer.end_ids if request.shows_special else ()
         self._decoder = StreamDecoder(tokenizer, starts_text=starts_text, shown_ids=shown)
-        self._stops = StopFilter(request.stop)
+        self._stops = StopFilter(request.stop, request.reasoning)
         self._sampler = Sampler(request, prompt_ids, constraint)
         self.takes_largest = self._sampler.takes_largest
         self._start = self._prefill_start = self._decode_start = 0.0

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
+from sharpi.dialogue.formats.harmony import FINAL
 from sharpi.engine.engine import Engine
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
@@ -22,7 +23,6 @@ from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _HARMONY_TURN = "<|start|>assistant"
-_HARMONY_ANSWER = "<|channel|>final<|message|>"
 _LONG_TEXT = " a" * 4096
 
 
@@ -62,7 +62,7 @@ class ChatModel:
     def _begun(self, prompt: str, prefill: str) -> str:
         """Appends the beginning of the answer; ends the reasoning first if the prompt begins it."""
         if prompt.endswith(_HARMONY_TURN):
-            return prompt + _HARMONY_ANSWER + prefill
+            return prompt + FINAL + prefill
         if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
             return f"{prompt}{self.dialogue.reasoning.closing}\n\n{prefill}"
         return prompt + prefill
@@ -94,7 +94,11 @@ class ChatModel:
         tools = () if call.choice.mode == "none" else call.tools
         return PromptRequest(
             ids,
-            replace(numbered(call.request, number), shows_special=self.dialogue.shows_special),
+            replace(
+                numbered(call.request, number),
+                shows_special=self.dialogue.shows_special,
+                reasoning=self.dialogue.before_answer(prompt),
+            ),
             answer_constraint(self, call, prompt) if _has_rules(call) else None,
             parser=self.dialogue.parser(prompt, tools),
             parallel_calls=call.choice.parallel,
