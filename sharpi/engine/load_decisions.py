@@ -7,9 +7,8 @@ from msgspec import Struct
 from sharpi.config import RunConfig
 from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
 from sharpi.engine.kv.kv_cut import on_cpu
-from sharpi.engine.placement.choice import GpuChoice, OpenGpu
-from sharpi.engine.placement.gpu_rates import gpu_rates
-from sharpi.engine.placement.slot_requests import resident_notes
+from sharpi.engine.placement.choice import GpuChoice, OpenGpu, gpu_rates
+from sharpi.engine.placement.placement import resident_notes
 from sharpi.engine.settings import decide
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile

@@ -13,8 +13,7 @@ from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer, make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.load_decisions import LoadDecisions, decide_load
 from sharpi.engine.placement.choice import OpenGpu
-from sharpi.engine.placement.copies import weight_copies
-from sharpi.engine.placement.slot_requests import may_map, ram_request
+from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
 from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 from sharpi.engine.prompt_cache.model_digest import ModelDigest

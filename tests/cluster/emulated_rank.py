@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sharpi.device.gpu
 from sharpi.device.device import Device
-from sharpi.engine.placement import gpu_rates
+from sharpi.engine.placement import choice
 from sharpi.errors import DeviceError
 
 TESTS = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def main() -> int:
     """Runs sharpi's command line, to which the emulated GPU is the machine's only one."""
     sys.path[:0] = [str(TESTS), str(TESTS / "cuda")]
     sharpi.device.gpu.open_gpu = open_emulated  # type: ignore[assignment]
-    gpu_rates._rate = lambda device: _READ_RATE
+    choice._rate = lambda device: _READ_RATE
     from sharpi.cli.start import main as run
 
     return run()

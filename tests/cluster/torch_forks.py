@@ -57,12 +57,12 @@ def _skip_destructors() -> None:
 
 def _measure_briefly() -> None:
     """Makes each rank read a quarter of the usual memory to learn its rate, in less time."""
-    from sharpi.engine.cluster import shared_settings
+    from sharpi.engine.cluster import agreement
     from sharpi.ops.cpu import machine_limits
 
     machine_limits.SECONDS_A_READ /= 5
     machine_limits.LEAST_BYTES_A_TRY //= 4
-    shared_settings._SAMPLE_BYTES //= 4
+    agreement._SAMPLE_BYTES //= 4
 
 
 if __name__ == "__main__":

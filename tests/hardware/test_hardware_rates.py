@@ -48,6 +48,7 @@ def test_files_of_any_size(tmp_path: Path, size: int) -> None:
     file = tmp_path / "m"
     file.write_bytes(bytes(size))
     assert measure_disk(file).bytes_per_second > 0
+    assert measure_disk(file, seconds=0).bytes_per_second > 0
 
 
 def test_a_file_system_without_direct_reads(

@@ -9,20 +9,21 @@ from sharpi.cluster.group import Group
 from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import make_output
-from sharpi.engine.cluster.follower import Follower
-from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
-from sharpi.engine.cluster.rank_report import RankReport
-from sharpi.engine.cluster.remote_part import RemotePart
-from sharpi.engine.cluster.shared_settings import (
+from sharpi.engine.cluster.agreement import (
     RankInfo,
+    RankReport,
     RunDecision,
+    completed,
     divide,
     layers_of_all,
+    own_parts,
     own_rank_info,
     require_alike,
+    require_parts,
 )
-from sharpi.engine.cluster.split_model import completed, own_parts, require_parts
-from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
+from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
+from sharpi.engine.cluster.pipeline import Follower, RemotePart
+from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError, UsageError

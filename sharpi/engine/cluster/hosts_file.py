@@ -1,6 +1,6 @@
-"""Reads a file that describes machines, to plan a model over machines that need not be connected.
+"""Plans a model over machines that need not be connected, from a file that describes them.
 
-It is TOML, with a table for each machine in the order of the ranks:
+The file is TOML, with a table for each machine in the order of the ranks:
 
     [[host]]
     name = "desk"
@@ -12,15 +12,25 @@ It is TOML, with a table for each machine in the order of the ranks:
     only_lends = true  # as with `sharpi join --only-lend`; false by default
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.engine.cluster.shared_settings import layers_of_all
+from sharpi.config import RunConfig
+from sharpi.engine.cluster.agreement import layers_of_all
+from sharpi.engine.cluster.lending_round import expert_sizes, lending_offer
+from sharpi.engine.lending.lender import LendingOffer, lend, share_text
+from sharpi.engine.placement.placement import Placement
 from sharpi.errors import UsageError
+from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.info import HardwareInfo
+from sharpi.model.config import ModelConfig
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.layer_division import Division, Machine
+from sharpi.tiers.settings import EngineSettings
 from sharpi.units import parse_size
 
 
@@ -83,3 +93,36 @@ def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
     working = [each for each in hosts if not each.only_lends]
     hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate
+
+
+def planned_loans(
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    settings: EngineSettings,
+    hardware: HardwareInfo,
+    division: Division,
+    hosts: Sequence[Host],
+) -> Iterator[str]:
+    """Yields a line of text for each pair of a machine that could lend and one that would borrow.
+
+    It assumes that all machines have the same kernels.
+    """
+
+    def offer(host: Host, layers: range) -> LendingOffer:
+        vram = parse_size(host.vram) or None
+        own = replace(config, ram=host.machine().ram, vram=vram, device="auto" if vram else "cpu")
+        plan = Placement(own, file, model, settings, hardware, layers).plan()
+        return lending_offer(plan, model.num_layers, settings.instruction_set)
+
+    offers = [offer(host, range(*ends)) for host, ends in zip(hosts, division.layers, strict=True)]
+    if not any(each.layers_with_misses for each in offers):
+        return
+    sizes = expert_sizes(file, model.num_layers)
+    loans = lend(offers, sizes)
+    for lender, owner in sorted({(loan.lender, loan.owner) for loan in loans}):
+        own = [loan for loan in loans if (loan.lender, loan.owner) == (lender, owner)]
+        yield (
+            f"rank {lender} on {hosts[lender].name} has RAM for {share_text(own, sizes)}"
+            f" of rank {owner} on {hosts[owner].name}"
+        )

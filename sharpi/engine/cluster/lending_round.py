@@ -6,12 +6,17 @@ from msgspec import Struct
 
 from sharpi.cluster.group import Group
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.cluster.split_model import layers_of_parts
-from sharpi.engine.lending.expert_client import ExpertClient
-from sharpi.engine.lending.expert_programs import ExpertPrograms
-from sharpi.engine.lending.expert_source_selector import ExpertSourceSelector
-from sharpi.engine.lending.lender import Lender
-from sharpi.engine.lending.loan import LendingMode, LendingOffer, Loan, lend, share_text
+from sharpi.engine.cluster.agreement import layers_of_parts
+from sharpi.engine.lending.expert_client import ExpertClient, ExpertSourceSelector
+from sharpi.engine.lending.lender import (
+    ExpertPrograms,
+    Lender,
+    LendingMode,
+    LendingOffer,
+    Loan,
+    lend,
+    share_text,
+)
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.gguf.reader import GgufFile

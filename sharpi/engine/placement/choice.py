@@ -2,24 +2,69 @@
 
 A GPU is used if there is one. If something prevents that, the CPU computes, and a note has the
 reason. With `--device cuda` the reason is raised instead. Further GPUs are used where the first one
-does not hold the model, or where they are named.
+does not hold the model, or where they are named. How fast GPUs read their memory is measured for
+dividing layers among them or among machines.
 """
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.device.traced import traced
-from sharpi.engine.placement.gpu_rates import measured_rates
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, has_gpu, probe_gpus
 from sharpi.model.config import ModelConfig
+from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier, TierPlan
 from sharpi.tiers.settings import EngineSettings
+
+_BYTES_A_TRY = 256 << 20  # beyond any GPU's cache
+
+
+class GpuRates(Struct, frozen=True):
+    """The VRAM that one machine's GPUs have for layers, and the bytes per second of reading it."""
+
+    num_bytes: int
+    read_rate: float
+
+
+NO_GPUS = GpuRates(0, 0.0)
+
+
+def gpu_rates(devices: Sequence[Device], config: RunConfig) -> GpuRates:
+    """Returns the VRAM that GPUs have for layers, and the measured rate of reading it.
+
+    Buffers for steps, whose size is not known yet, are not subtracted.
+    """
+    limits = config.vrams or (config.vram,) * len(devices)
+    free = [
+        max(0, min(device.free_bytes, limit or device.free_bytes) - RESERVE_BYTES)
+        for device, limit in zip(devices, limits, strict=False)
+    ]
+    if not sum(free):
+        return NO_GPUS
+    seconds = sum(own / _rate(device) for own, device in zip(free, devices, strict=False))
+    return GpuRates(sum(free), sum(free) / seconds)
+
+
+def measured_rates(devices: Sequence[Device]) -> tuple[float, ...]:
+    """Returns bytes per second of each GPU; empty for one GPU, or if all are alike."""
+    if len({device.name for device in devices}) < 2:
+        return ()
+    return tuple(map(_rate, devices))
+
+
+def _rate(device: Device) -> float:
+    from sharpi.ops.cuda.gpu_limits import filled_memory, read_bytes_per_second
+
+    size = min(_BYTES_A_TRY, device.free_bytes // 2)
+    return read_bytes_per_second(device, filled_memory(device, size // 16 * 16))
+
 
 OpenGpu = Callable[[int], Device]  # of CUDA's index
 _NO_GPU = "no NVIDIA GPU was found; `sharpi doctor` shows what this machine has"

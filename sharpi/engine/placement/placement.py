@@ -1,13 +1,24 @@
-"""Placement: asks the planner which tier gets which weights, for a request on this machine."""
+"""Placement: asks the planner which tier gets which weights, and prepares what the plan asks for.
+
+That is which weights are copied out of the mapped file, and which options apply to slots in RAM.
+"""
+
+from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
+from sharpi.config import ExpertConfig, RunConfig
+from sharpi.errors import UsageError
 from sharpi.experts.policy_choice import learned_sizes
+from sharpi.experts.policy_settings import POLICIES, PolicyKind
 from sharpi.experts.profile import load_profile
+from sharpi.gguf.copied import TensorCopies
 from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.tensor_summary import is_expert_matrix
 from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
+from sharpi.model.extra_tensors import is_extra
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.hit_rates import cumulative_shares
@@ -42,7 +53,7 @@ class Placement:
         self.hardware, self._config, self._settings = hardware, config, settings
         sizes = _learned_sizes(config, model)
         if usable_vrams(config, hardware):
-            from sharpi.engine.placement.memory import gpu_kv_bytes, gpu_scratch_bytes
+            from sharpi.engine.placement.gpu_memory import gpu_kv_bytes, gpu_scratch_bytes
 
             first = first_pages(settings.num_pages)
             few = replace(settings, num_kv_pages=first)
@@ -99,3 +110,132 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
         f"the model needs {missing} more RAM than is free; parts of it are read from disk for"
         " every token"
     )
+
+
+EMBEDDING = "token_embd.weight"
+
+
+def weight_copies(
+    file: GgufFile, config: RunConfig, model: ModelConfig, plan: TierPlan | None
+) -> TensorCopies | None:
+    """Allocates memory for copies of weights; returns None if the mapped file is used.
+
+    Weights are copied with `--load copy`, and in two more cases. Experts that a GPU reads from RAM
+    and the embedding beside them are copied unless mapping was asked for: memory in huge pages can
+    be page-locked everywhere, as one range, and is read faster. If experts are read from disk, the
+    tensors that every token needs are copied, since the page cache could evict them in favour of
+    experts. Raises UsageError if `--load copy` has no room.
+    """
+    reads_experts = plan is not None and not plan.is_mapped
+    if not reads_experts and config.load != "copy":
+        return _for_gpu(file, config, plan) if config.load == "auto" and plan is not None else None
+    if plan is None:
+        raise UsageError(f"--load copy: {file.path} is larger than the RAM that is free")
+    copied = [
+        tensor
+        for name, tensor in file.tensors.items()
+        if _is_used(name, model) and not (reads_experts and is_expert_matrix(name))
+    ]
+    return TensorCopies(file.parts, copied)
+
+
+def _is_used(name: str, model: ModelConfig) -> bool:
+    is_of_head = model.has_head and name.startswith(f"blk.{model.num_layers}.")
+    return is_of_head or not is_extra(name, model.num_layers)
+
+
+def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
+    """Allocates copies of the experts and embedding that a GPU reads from RAM.
+
+    Returns None if it reads nothing from RAM, or if there is no room.
+    """
+    if config.cpu_moe:
+        return None
+    read = {f"blk.{i}" for i in plan.slotted_layers if i >= config.num_cpu_moe}
+    copied = [
+        tensor
+        for name, tensor in file.tensors.items()
+        if is_expert_matrix(name) and ".".join(name.split(".", 2)[:2]) in read
+    ]
+    if _reads_embedding(plan) and "output.weight" in file.tensors:
+        copied.append(file.tensors[EMBEDDING])
+    try:
+        return TensorCopies(file.parts, copied) if copied else None
+    except MemoryError:
+        return None
+
+
+def _reads_embedding(plan: TierPlan) -> bool:
+    """Returns True if one GPU has all layers, but no room for the embedding."""
+    return len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds
+
+
+# The policies that rank experts by their uses alone.
+PLAIN_POLICIES = tuple(
+    name for name, kind in POLICIES.items() if not kind.is_learned and kind is not PolicyKind.STATIC
+)
+
+
+def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
+    """Returns the options for experts as they apply to the slots in RAM.
+
+    With a GPU these slots only get a plain policy: they see the GPU's misses alone, which are too
+    few to learn from. They pin no experts if VRAM does, unless a fixed set was asked for. If GPUs
+    have all layers, their routers predict which experts are read from disk early.
+    """
+    asked = config.experts
+    if plan is None or not has_gpu_layers(plan):
+        return asked
+    is_plain = asked.policy in PLAIN_POLICIES
+    pins_here = asked.policy == "static" or asked.resident is not None or not _has_slots(plan)
+    return replace(
+        asked,
+        policy=asked.policy if is_plain else "slru",
+        warm_pin=asked.warm_pin if pins_here else 0,
+        prefetch=asked.prefetch and plan.first_gpu_layer == 0,
+        predictor=None, resident=None, resident_ids=None,
+    )  # fmt: skip
+
+
+def may_map(config: RunConfig, plan: TierPlan) -> bool:
+    """Returns True if slots in RAM may be given up for the mapped file while the model runs.
+
+    They may if the user set nothing about them, and no GPU reads them. With a budget for RAM, the
+    mapped file would take more of the page cache than the budget.
+    """
+    is_asked = config.ram is not None or config.moe_slots is not None or config.load == "copy"
+    asked, usual = config.experts, ExpertConfig()
+    chosen = ("policy", "load_budget", "warm_pin", "warm_pin_after", "prefetch", "predictor",
+              "resident", "resident_ids")  # fmt: skip
+    is_usual = all(getattr(asked, name) == getattr(usual, name) for name in chosen)
+    return is_usual and not is_asked and not has_gpu_layers(plan)
+
+
+def resident_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
+    """Yields a note if something was asked of expert slots, and no expert ever moves."""
+    records: dict[str, Any] = {"stats": None, "trace": None, "profile": None, "trace_routes": False}
+    asks_nothing = replace(config.experts, **records) == ExpertConfig()
+    if asks_nothing and config.moe_slots is None:
+        return
+    if not any(layer.num_experts for layer in plan.layers):
+        yield "the model has no routed experts: --moe options have no effect"
+    elif all(layer.is_resident for layer in plan.layers):
+        yield "all experts are resident: --moe options have no effect"
+
+
+def file_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
+    """Yields a note if slots in RAM may be given up for the mapped file while the model runs."""
+    if any(layer.ram_slots for layer in plan.layers) and may_map(config, plan):
+        yield (
+            "slots in RAM give way to the mapped file while the model runs, if that is measured to"
+            " be faster; --moe-slots keeps them"
+        )
+
+
+def _has_slots(plan: TierPlan) -> bool:
+    return any(layer.vram_slots for layer in plan.layers)
+
+
+def has_gpu_layers(plan: TierPlan) -> bool:
+    """Returns True if some layers run on a GPU."""
+    return plan.first_gpu_layer < len(plan.layers)

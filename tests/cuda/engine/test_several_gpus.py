@@ -235,7 +235,7 @@ class TestFurtherGpusAreUsedWhereOneIsTooSmall:
 
 def test_unlike_gpus_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The faster GPU gets more layers where both hold them all."""
-    from sharpi.engine.placement import gpu_rates
+    from sharpi.engine.placement import choice
     from sharpi.ops.cuda import gpu_limits
 
     rates = {"fast": 900e9, "slow": 300e9}
@@ -244,5 +244,5 @@ def test_unlike_gpus_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         gpu_limits, "read_bytes_per_second", lambda device, memory: rates[device.name]
     )
     slow, fast = CpuDevice(check=False, name="slow"), CpuDevice(check=False, name="fast")
-    assert gpu_rates.measured_rates([slow, fast]) == (300e9, 900e9)
-    assert gpu_rates.measured_rates([slow, slow]) == ()
+    assert choice.measured_rates([slow, fast]) == (300e9, 900e9)
+    assert choice.measured_rates([slow, slow]) == ()

@@ -16,8 +16,7 @@ from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.cluster.lending_round import LoadedModel
 from sharpi.engine.engine import Engine
 from sharpi.engine.lending.expert_client import ExpertClient
-from sharpi.engine.lending.expert_programs import MAX_TOKENS, WARM_UP, ExpertPrograms
-from sharpi.engine.lending.loan import Loan
+from sharpi.engine.lending.lender import MAX_TOKENS, WARM_UP, ExpertPrograms, Loan
 from sharpi.engine.loader import load_engine
 from sharpi.errors import ClusterError
 from sharpi.experts.stats.stats_checks import contradiction

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.engine.placement.placement import Placement
-from sharpi.engine.placement.slot_requests import file_notes, may_map
+from sharpi.engine.placement.placement import Placement, file_notes, may_map
 from sharpi.engine.settings import decide
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import probe_hardware

@@ -85,9 +85,8 @@ def plan(
 def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     """Prints how layers are divided among machines; exits with 1 if their RAM is too small."""
     from sharpi.cli.output.division_table import division_record, print_division
-    from sharpi.engine.cluster.hosts_file import read_hosts, with_lenders
-    from sharpi.engine.cluster.planned_loans import planned_loans
-    from sharpi.engine.cluster.shared_settings import divide
+    from sharpi.engine.cluster.agreement import divide
+    from sharpi.engine.cluster.hosts_file import planned_loans, read_hosts, with_lenders
     from sharpi.engine.settings import decide
     from sharpi.gguf.reader import open_gguf
     from sharpi.hardware.info import probe_hardware
@@ -114,8 +113,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.draft_model_plan import draft_model_notes
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
     from sharpi.engine.kv.kv_savings import kv_notes
-    from sharpi.engine.placement.placement import Placement
-    from sharpi.engine.placement.slot_requests import file_notes, resident_notes
+    from sharpi.engine.placement.placement import Placement, file_notes, resident_notes
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config

@@ -1,4 +1,8 @@
-"""RunDecision: what the first rank decides for all ranks, from the facts that they publish."""
+"""What the ranks agree on before they load: their facts, the parts that they have, a RunDecision.
+
+Each rank publishes a RankInfo. The first rank compares them, divides the layers and publishes a
+RunDecision. Each rank has the first part of a split model and the parts that hold its layers.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence, Set
@@ -7,12 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi import __version__
+from sharpi.cluster.channel import LinkStats
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.config import RopeRequest, RunConfig
-from sharpi.engine.cluster.split_model import layers_of_parts
-from sharpi.engine.placement.gpu_rates import NO_GPUS, GpuRates
-from sharpi.errors import ClusterError
+from sharpi.engine.placement.choice import NO_GPUS, GpuRates
+from sharpi.errors import ClusterError, UsageError
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.tensor_infos import TensorInfo
+from sharpi.gguf.tensor_summary import layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig
@@ -27,6 +34,67 @@ from sharpi.tiers.layer_division import (
     layer_loads,
 )
 from sharpi.tiers.settings import EngineSettings
+
+# The tensors that look up tokens and compute logits.
+_OF_FIRST_RANK = ("token_embd", "output", "per_layer_")
+
+
+class Parts(Struct, frozen=True):
+    """The number of parts of a rank's model, and the tensors of the parts that its machine has."""
+
+    count: int
+    tensors: dict[int, list[TensorInfo]]  # by the part's index; empty for a model of one file
+
+
+def own_parts(file: GgufFile) -> Parts:
+    """Returns the number of parts of the model, and the tensors of those on this machine."""
+    return Parts(len(file.parts), file.infos() if len(file.parts) > 1 else {})
+
+
+def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> GgufFile:
+    """Returns the file with the tensors of all parts, even of parts that only other ranks have.
+
+    Raises ClusterError if no rank has a part, or if ranks have different numbers of parts.
+    """
+    for rank, other in enumerate(ranks):
+        if other.count != len(file.parts):
+            raise ClusterError(
+                f"rank {rank} on {hosts[rank]} has a model of {other.count} parts, and this one"
+                f" has {len(file.parts)}"
+            )
+    infos = {}
+    for part in sorted(file.missing_parts):
+        found = next((each.tensors[part] for each in ranks if part in each.tensors), None)
+        if found is None:
+            raise ClusterError(f"{file.parts[part]}: no machine has this part")
+        infos[part] = found
+    return file.with_missing_parts(infos) if infos else file
+
+
+def layers_of_parts(file: GgufFile, parts: Set[int]) -> frozenset[int]:
+    """Returns the layers that have a tensor in one of these parts."""
+    tensors = file.tensors.values()
+    layers = (layer_of(tensor.name) for tensor in tensors if tensor.part in parts)
+    return frozenset(layer for layer in layers if layer is not None)
+
+
+def require_parts(
+    file: GgufFile, missing_parts: Set[int], layers: range, rank: int, host: str
+) -> None:
+    """Raises UsageError if a rank needs a missing part for its layers."""
+    for tensor in file.tensors.values():
+        layer = layer_of(tensor.name)
+        is_needed = (
+            layer in layers
+            if layer is not None
+            else rank == 0 or not tensor.name.startswith(_OF_FIRST_RANK)
+        )
+        if is_needed and tensor.part in missing_parts:
+            raise UsageError(
+                f"rank {rank} on {host} needs {tensor.name} and does not have the part that holds"
+                f" it, {file.parts[tensor.part].name}: copy it there"
+            )
+
 
 _SAMPLE_BYTES = 64 << 20  # the rate of reading memory is measured over so many bytes
 _SAME_SPEED = 1.25  # rates whose ratio is below this count as equal
@@ -123,3 +191,12 @@ def layers_of_all(division: Division, only_lends: Iterable[bool]) -> tuple[tuple
 
 def _output(facts: ModelFacts) -> LayerLoad:
     return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
+
+
+class RankReport(Struct, frozen=True):
+    """The work of one rank: steps, seconds spent computing, and messages."""
+
+    link: LinkStats
+    num_steps: int = 0
+    busy_seconds: float = 0.0
+    experts: ExpertStats | None = None  # of the rank's own layers, if the first rank asked for them
