@@ -60,7 +60,7 @@ $(VENV)/.installed: $(SOURCES)
 # NVRTC compiles the CUDA kernels in the tests; it needs no GPU.
 $(VENV)/.installed-test: $(VENV)/.installed
 	@packaging/set_up.sh --packages $(VENV) "the packages of the tests" \
-	  "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" "gguf>=0.17" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
+	  "pytest>=8" "pytest-xdist>=3" "hypothesis>=6" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" \
 	  httpx openai anthropic pyte jsonschema
 	@touch $@
 

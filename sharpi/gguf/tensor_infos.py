@@ -15,6 +15,28 @@ MAX_TENSORS = 1 << 18
 LEAST_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8
 _MAX_DIMENSIONS = 4
 _MAX_VALUES = 1 << 62
+# Types of ik_llama.cpp alone. Those from 200 on are others with their rows interleaved.
+_IK_TYPES = {
+    133: "Q6_0",
+    134: "IQ1_BN",
+    135: "IQ2_BN",
+    137: "IQ2_K",
+    138: "IQ3_K",
+    139: "IQ4_K",
+    140: "IQ5_K",
+    141: "IQ6_K",
+    144: "IQ4_KS",
+    145: "IQ2_KS",
+    146: "IQ4_KSS",
+    152: "IQ5_KS",
+    153: "IQ2_KT",
+    154: "IQ3_KT",
+    155: "IQ4_KT",
+    156: "IQ3_KS",
+    157: "IQ2_KL",
+    158: "IQ1_KT",
+}
+_IK_REPACKED = range(200, 400)
 _TYPES = {int(quant_type): quant_type for quant_type in QuantType}
 
 
@@ -78,6 +100,12 @@ def _quant_type(cursor: Cursor, name: str) -> QuantType:
         withdrawn = WITHDRAWN_TYPES[code]
         raise cursor.error(
             f"tensor {name} is {withdrawn}, a withdrawn type; quantise the model again"
+        )
+    if code in _IK_TYPES or code in _IK_REPACKED:
+        what = _IK_TYPES.get(code, "repacked")
+        raise cursor.error(
+            f"tensor {name} is {what}, a type of ik_llama.cpp alone (id {code});"
+            " quantise the model to a type of llama.cpp"
         )
     if code not in _TYPES:
         raise _fault(cursor, name, f"has the unknown type {code}")

@@ -105,6 +105,10 @@ FAULTS = {
     "overflowing shape": (tensors(pack.info("w", [1 << 32] * 3)), "impossible shape"),
     "unknown type": (tensors(pack.info("w", [4], 77)), "tensor w has the unknown type 77"),
     "withdrawn type": (tensors(pack.info("w", [4], 31)), "Q4_0_4_4, a withdrawn type"),
+    "type of ik_llama.cpp": (
+        tensors(pack.info("w", [4], 144)),
+        "tensor w is IQ4_KS, a type of ik_llama.cpp alone (id 144)",
+    ),
     "half a block": (
         tensors(pack.info("w", [48], QuantType.Q8_0)),
         "tensor w: 48 columns are not a multiple of 32, the block size of Q8_0",

@@ -37,7 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sharpi cache list --prompt-cache ~/.cache/sharpi-prompts",
         "sharpi cache rm --all --prompt-cache ~/.cache/sharpi-prompts",
     ),
-    "inspect": ("sharpi inspect model.gguf", "sharpi inspect model.gguf --tensors"),
+    "inspect": ("sharpi inspect model.gguf", "sharpi inspect model.gguf --check"),
     "plan": (
         "sharpi plan model.gguf",
         "sharpi plan model.gguf --ram 16GiB -c 32768",

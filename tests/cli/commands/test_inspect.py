@@ -9,6 +9,9 @@ from command_line import CommandLine
 from gguf import GGMLQuantizationType, GGUFWriter
 from tiny_vocabulary import write_vocabulary
 
+from sharpi.gguf.reader import open_gguf
+from sharpi.resources import demo_model
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -78,3 +81,89 @@ def test_file_that_says_little(sharpi: CommandLine, tmp_path: Path) -> None:
     assert "tokenizer      gpt2 (gpt-2), 258 tokens, bos 257, eos 257" in result.out
     assert "chat template  none" in result.out
     assert "kind           a vocabulary without weights, not a language model" in result.out
+
+
+def test_facts_of_the_gguf_standard(sharpi: CommandLine, model: str) -> None:
+    assert "file type      Q4_K_M" in sharpi("inspect", str(demo_model())).out.splitlines()
+    assert json.loads(sharpi("inspect", str(demo_model()), "--json").out)["other_keys"] == []
+    path = Path(model).with_name("own.gguf")
+    writer = GGUFWriter(path, "llama")
+    writer.add_string("llama.own_key", "x")
+    writer.add_head_count(4)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert "other keys     llama.own_key" in sharpi("inspect", str(path)).out.splitlines()
+
+
+NAN, INFINITE, LARGE = b"\x00\x7e", b"\x00\x7c", b"\xff\x7b"  # 16-bit floats
+
+
+@pytest.mark.parametrize(
+    ("tensor", "at", "damage", "fault"),
+    [
+        ("blk.3.ffn_up_exps.weight", 2, NAN, "1 of 8192 scales are NaN"),
+        ("blk.0.ffn_down_exps.weight", 208, INFINITE, "1 of 4096 scales are infinite"),
+        ("blk.0.attn_q.weight", 34, LARGE, "values up to 8.3e+06, out of the range"),
+        ("blk.5.attn_norm.weight", 0, b"\x00\x00\xc0\x7f", "1 of 256 values are NaN"),
+        (
+            "blk.2.ffn_gate_exps.weight",
+            14400,
+            bytes(144 * 500),
+            "zero scales for 70.3 KiB in a row",
+        ),
+    ],
+)
+def test_check_names_damaged_tensors(
+    sharpi: CommandLine, tmp_path: Path, tensor: str, at: int, damage: bytes, fault: str
+) -> None:
+    content = bytearray(demo_model().read_bytes())
+    with open_gguf(demo_model()) as file:
+        begin = file.tensors[tensor].offset + at
+        type_name = file.tensors[tensor].quant_type.name
+    content[begin : begin + len(damage)] = damage
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(content)
+    result = sharpi("inspect", str(path), "--check")
+    assert (result.exit_code, result.err, result.out.count("\n")) == (1, "", 1)
+    assert result.out.startswith(f"{tensor} ({type_name}): ")
+    assert fault in result.out
+    record = json.loads(sharpi("inspect", str(path), "--check", "--json").out)
+    assert (list(record["damaged"]), record["unchecked"]) == ([tensor], {})
+
+
+def test_check_of_a_sound_file(sharpi: CommandLine) -> None:
+    result = sharpi("inspect", str(demo_model()), "--check")
+    assert (result.exit_code, result.err) == (0, "")
+    assert result.out == "all is well: 75 tensors were read\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "fault"),
+    [
+        ("MXFP4", [255] + [17] * 16, "1 of 64 scales are NaN"),
+        ("BF16", [0xC0, 0x7F], "1 of 64 values are NaN"),
+        ("IQ1_M", [0] * 49 + [0x70, 0, 0xF0, 0, 0xF0, 0, 0xF0], "256 of 16384 values are NaN"),
+        ("Q8_K", [0] * 292, ""),
+        ("I32", [255] * 4, ""),
+    ],
+)
+def test_check_of_other_types(
+    sharpi: CommandLine, tmp_path: Path, kind: str, block: list[int], fault: str
+) -> None:
+    """One damaged block among 63 sound ones; there is none among whole numbers."""
+    theirs = GGMLQuantizationType[kind]
+    blocks = np.full((64, len(block)), 17, np.uint8)
+    blocks[5] = block
+    writer = GGUFWriter(tmp_path / "t.gguf", "llama")
+    writer.add_tensor("a.weight", blocks, raw_dtype=theirs)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    result = sharpi("inspect", str(tmp_path / "t.gguf"), "--check")
+    if kind == "Q8_K":
+        assert (result.exit_code, result.out) == (0, "all is well: 0 tensors were read\n")
+        assert "1 tensors of type Q8_K were not checked" in result.err
+    else:
+        assert (result.exit_code, fault in result.out) == (int(bool(fault)), True)

@@ -1,17 +1,24 @@
 """`sharpi inspect`: the content of a GGUF file as text or JSON, without loading it."""
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
 
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.terminal import fitted
+from sharpi.cli.output.loading import ProgressBar
+from sharpi.cli.output.terminal import fitted, print_note
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from sharpi.gguf.metadata import Metadata
+    from sharpi.gguf.reader import GgufFile
     from sharpi.gguf.summary import FileSummary
 
 _INDENT = 15  # the column of the texts
@@ -21,29 +28,82 @@ Row = tuple[str, str]  # a heading and its text
 def inspect(
     model: Annotated[str, argument("MODEL", "A GGUF file, one of its parts, or a name.")],
     tensors: Annotated[bool, local_option("--tensors", "Also list every tensor.")] = False,
+    check: Annotated[
+        bool, local_option("--check", "Read every tensor and name the damaged ones.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a GGUF file holds.
 
     Architecture, sizes, all parameters and those active per token, experts, quant types, context,
-    tokenizer and chat template. This also works for files that sharpi cannot run.
+    tokenizer and chat template. This also works for files that sharpi cannot run. With --check, the
+    exit code is 1 if a tensor has NaN, infinities, zero scales or values out of range.
     """
     from sharpi.gguf.reader import open_gguf
     from sharpi.gguf.summary import summarise
 
     with open_gguf(model_path(model)) as file:
+        if check:
+            _check(file, as_json=as_json)
+            return
         summary = summarise(file)
+        standard = _standard_facts(file.metadata)
     if as_json:
-        print(json.dumps(summary.to_dict(tensors=tensors), ensure_ascii=False))
+        record = summary.to_dict(tensors=tensors) | standard
+        print(json.dumps(record, ensure_ascii=False))
         return
-    for heading, text in _rows(summary):
+    for heading, text in _rows(summary, standard):
         print(fitted(f"{heading:{_INDENT}}{text}".rstrip(), sys.stdout, _INDENT))
     if tensors:
         print()
         print(_table(_tensor_lines(summary)))
 
 
-def _rows(summary: "FileSummary") -> Iterator[Row]:
+def _check(file: "GgufFile", *, as_json: bool) -> None:
+    """Prints a line for each damaged tensor, or one that all are well; raises click's Exit."""
+    from sharpi.cli.commands.models.tensor_check import check_tensors
+
+    with ProgressBar() as bar:
+        results = list(check_tensors(file, bar.show))
+    damaged = [each for each in results if each.faults]
+    unknown = Counter(each.type_name for each in results if not each.is_known)
+    if as_json:
+        faults = {each.name: each.faults for each in damaged}
+        print(json.dumps({"damaged": faults, "unchecked": unknown}, ensure_ascii=False))
+    for each in () if as_json else damaged:
+        print(f"{each.name} ({each.type_name}): {'; '.join(each.faults)}")
+    for name, count in unknown.items():
+        print_note(f"{count} tensors of type {name} were not checked: gguf cannot read them")
+    if damaged:
+        raise click.exceptions.Exit(1)
+    if not as_json:
+        print(f"all is well: {len(results) - unknown.total()} tensors were read")
+
+
+def _standard_facts(metadata: "Metadata") -> dict[str, Any]:
+    """Returns what the gguf package says of a file: its type, and keys that it does not know."""
+    from gguf import constants
+
+    code = metadata.get("general.file_type")
+    names = {int(each): each.name.removeprefix("MOSTLY_") for each in constants.LlamaFileType}
+    name = names.get(code) if isinstance(code, int) else None
+    architecture = metadata.get("general.architecture")
+    known = [key.replace("{arch}", str(architecture)) for key in _keys(constants.Keys)]
+    pattern = re.compile("|".join(re.sub(r"\\{\w+\\}", "[^.]+", re.escape(key)) for key in known))
+    others = [key for key in metadata if not pattern.fullmatch(key)]
+    return {"file_type": name, "other_keys": others}
+
+
+def _keys(group: type) -> Iterator[str]:
+    """Yields all keys of a class of the gguf package, and of the classes in it."""
+    for name, value in vars(group).items():
+        if isinstance(value, type):
+            yield from _keys(value)
+        elif isinstance(value, str) and not name.startswith("_"):
+            yield value
+
+
+def _rows(summary: "FileSummary", standard: dict[str, Any]) -> Iterator[Row]:
     from sharpi.gguf.file_kind import MODEL, description
 
     yield from _file_rows(summary)
@@ -56,8 +116,12 @@ def _rows(summary: "FileSummary") -> Iterator[Row]:
         yield "", f"{active} of them active per token"
         yield "experts", f"{summary.num_experts}, {summary.num_experts_per_token} per token"
     yield from _weight_rows(summary)
+    if standard["file_type"]:
+        yield "file type", standard["file_type"]
     yield "context", f"{_known(summary.context_length)} tokens"
     yield from _tokenizer_rows(summary)
+    if standard["other_keys"]:
+        yield "other keys", ", ".join(standard["other_keys"])
 
 
 def _file_rows(summary: "FileSummary") -> Iterator[Row]:
