@@ -1,13 +1,134 @@
-"""Finds the beginning of the answer in a model's output: constraints apply only to the answer."""
+"""Applies constraints to the answer within a model's output, or to what follows a trigger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from sharpi.constraints.after_reasoning import AfterReasoning
-from sharpi.constraints.after_trigger import AfterTrigger
-from sharpi.constraints.constraint import Constraint, FiniteConstraint, TokenMask
-from sharpi.constraints.mask import mask_of
-from sharpi.tokenizer.reasoning import find_markers, opens_reasoning
+import numpy as np
+
+from sharpi.constraints.constraint import (
+    Constraint,
+    FiniteConstraint,
+    TokenMask,
+    all_but,
+    allows,
+    mask_of,
+)
+from sharpi.constraints.marker import MarkerMatcher
+from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+
+class AfterReasoning:
+    """Applies `constraint` to the tokens after the reasoning, or to all tokens without reasoning.
+
+    `starts_inside`: the prompt ends within the reasoning. Within reasoning, end tokens are
+    forbidden.
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        tokenizer: Tokenizer,
+        markers: ReasoningMarkers,
+        starts_inside: bool,
+    ) -> None:
+        self._constraint = constraint
+        self._num_tokens = tokenizer.vocab_size
+        self._closing = MarkerMatcher(tokenizer, markers.closing)
+        self._endless = all_but(tokenizer.end_ids, self._num_tokens)
+        self._stage: Literal["before", "opening", "inside", "after"] = "before"
+        self._opening: Sequence[int] = MarkerMatcher(tokenizer, markers.opening).ids
+        if starts_inside:
+            self._stage = "inside"
+
+    def allowed(self) -> TokenMask | None:
+        """Returns the mask of the tokens that may come next; None allows all.
+
+        Before the first token, the mask allows the first token of the opening marker and the tokens
+        that the constraint allows. Within reasoning, the mask forbids end tokens and tokens with
+        text after the closing marker. After the reasoning, the constraint's mask is returned.
+        """
+        if self._stage == "after":
+            return self._constraint.allowed()
+        if self._stage == "inside":
+            return self._endless & self._closing.exact()
+        marker = mask_of(self._opening[:1], self._num_tokens)
+        mask = self._constraint.allowed() if self._stage == "before" else marker
+        return None if mask is None else np.bitwise_or(mask, marker)
+
+    def accept(self, token: int) -> None:
+        """Advances the state by one token of the reasoning or of the answer."""
+        if self._stage == "inside":
+            self._stage = "after" if self._closing.feed(token) else "inside"
+        elif self._stage == "opening" or (self._stage == "before" and self._opens(token)):
+            self._opening = self._opening[1:]
+            self._stage = "opening" if self._opening else "inside"
+        else:
+            self._stage = "after"
+            self._constraint.accept(token)
+
+    def _opens(self, token: int) -> bool:
+        """Returns whether a token begins the opening marker of the reasoning.
+
+        A token that the constraint's mask allows belongs to the answer instead.
+        """
+        mask = self._constraint.allowed()
+        is_answer = mask is not None and allows(mask, token)
+        return token == self._opening[0] and not is_answer
+
+
+class AfterTrigger:
+    """Applies a new constraint from `make` after each `trigger`; other text is unconstrained.
+
+    `includes_trigger`: the constraint's grammar also matches the trigger itself. `is_required`: no
+    end token is allowed before the first trigger. `repeats`: after the constrained part,
+    unconstrained text and further triggers may follow; if False, the answer ends with the first
+    constrained part.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], FiniteConstraint],
+        tokenizer: Tokenizer,
+        trigger: str,
+        *,
+        includes_trigger: bool = False,
+        is_required: bool = False,
+        repeats: bool = True,
+    ) -> None:
+        self._make, self._tokenizer = make, tokenizer
+        self._trigger = MarkerMatcher(tokenizer, trigger)
+        self._includes_trigger, self._repeats = includes_trigger, repeats
+        ends = tokenizer.end_ids if is_required else ()
+        self._free = all_but(ends, tokenizer.vocab_size)
+        self._inner: FiniteConstraint | None = None
+
+    def allowed(self) -> TokenMask | None:
+        """Returns the mask of the tokens that may come next.
+
+        After a trigger, the constraint's mask is returned. In unconstrained text, the mask allows
+        all tokens but those with text after a trigger.
+        """
+        if self._inner is not None:
+            return self._inner.allowed()
+        return self._free & self._trigger.exact()
+
+    def accept(self, token: int) -> None:
+        """Advances the state by one token of unconstrained text or of the constrained part."""
+        if self._inner is None:
+            if self._trigger.feed(token):
+                self._begin()
+            return
+        self._inner.accept(token)
+        if self._repeats and self._inner.is_finished:
+            self._inner = None
+
+    def _begin(self) -> None:
+        self._inner = self._make()
+        self._free = all_but((), self._tokenizer.vocab_size)
+        for token in self._trigger.ids if self._includes_trigger else ():
+            self._inner.accept(token)
+
 
 _HARMONY_TURN = "<|start|>assistant"
 _HARMONY_ANSWER = "<|channel|>final"
@@ -58,3 +179,22 @@ def within_answer(constraint: FiniteConstraint, tokenizer: Tokenizer, prompt: st
     if markers is None:
         return constraint
     return AfterReasoning(constraint, tokenizer, markers, opens_reasoning(prompt, markers))
+
+
+class ConstraintIntersection:
+    """Allows the tokens that both constraints allow."""
+
+    def __init__(self, first: Constraint, second: Constraint) -> None:
+        self._first, self._second = first, second
+
+    def allowed(self) -> TokenMask | None:
+        """Returns the intersection of both masks."""
+        first, second = self._first.allowed(), self._second.allowed()
+        if first is None or second is None:
+            return second if first is None else first
+        return first & second
+
+    def accept(self, token: int) -> None:
+        """Passes the token to both constraints."""
+        self._first.accept(token)
+        self._second.accept(token)

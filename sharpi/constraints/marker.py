@@ -1,11 +1,10 @@
-"""MarkerWatch detects the end of a marker such as `</think>`, however it is tokenized."""
+"""MarkerMatcher detects the end of a marker such as `</think>`, however it is tokenized."""
 
 from collections.abc import MutableMapping
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-from sharpi.constraints.constraint import TokenMask
-from sharpi.constraints.mask import all_but
+from sharpi.constraints.constraint import TokenMask, all_but
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 # Masks by marker and number of its bytes already seen; freed with the tokenizer.
@@ -13,7 +12,7 @@ _Masks = dict[tuple[bytes, int], TokenMask]
 _masks_of: MutableMapping[Tokenizer, _Masks] = WeakKeyDictionary()
 
 
-class MarkerWatch:
+class MarkerMatcher:
     """Detects the token that completes a marker, in a stream of tokens."""
 
     def __init__(self, tokenizer: Tokenizer, marker: str) -> None:

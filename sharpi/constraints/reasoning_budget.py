@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from sharpi.constraints.constraint import TokenMask
-from sharpi.constraints.marker import MarkerWatch
-from sharpi.constraints.mask import mask_of
+from sharpi.constraints.constraint import TokenMask, mask_of
+from sharpi.constraints.marker import MarkerMatcher
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -21,7 +20,7 @@ class ReasoningBudget:
     ) -> None:
         self._tokenizer = tokenizer
         self._opening = markers.opening.encode()
-        self._closing = MarkerWatch(tokenizer, markers.closing)
+        self._closing = MarkerMatcher(tokenizer, markers.closing)
         self._stage: Literal["before", "inside", "after"] = "inside" if starts_inside else "before"
         self._left = budget
         self._start = b""

@@ -4,15 +4,34 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Protocol
 
+from sharpi.errors import UsageError
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.text_index import TextIndex
-from sharpi.tokenizer.byte_level import ByteLevelEncoder, token_to_bytes
-from sharpi.tokenizer.marked_merges import MarkedMergeEncoder
-from sharpi.tokenizer.numbers import NumberEncoder, number_bytes
+from sharpi.tokenizer.byte_pair import ByteLevelEncoder, MarkedMergeEncoder, token_to_bytes
 from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder
 from sharpi.tokenizer.special_tokens import SpecialTokens, find_special_tokens
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary, read_vocabulary
+
+_MAX_ID = (1 << 31) - 1
+
+
+class NumberEncoder:
+    """Encodes text that lists token ids, such as "17 3 42"."""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the token ids listed in the text; raises UsageError for any other word."""
+        words = text.split()
+        if not all(word.isascii() and word.isdigit() and int(word) <= _MAX_ID for word in words):
+            raise UsageError(
+                "this model has no vocabulary; write token ids instead of words, such as '1 2 3'"
+            )
+        return [int(word) for word in words]
+
+
+def number_bytes(token_id: int) -> bytes:
+    """Returns a token id as text that `NumberEncoder` reads, with a leading space."""
+    return f" {token_id}".encode()
 
 
 class PlainEncoder(Protocol):

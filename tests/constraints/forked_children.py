@@ -8,14 +8,12 @@ import importlib
 import io
 import json
 import os
-import runpy
 import subprocess
 import sys
 from typing import Any
 
-from sharpi.constraints import child_processes
+from sharpi.constraints import trial
 
-MODULES = ("llguidance", "sharpi.constraints.trial")
 CPU_SECONDS = 1  # half of what others have, which a grammar that is refused for it uses up
 
 
@@ -33,10 +31,10 @@ class ForkedChildren:
         )
 
     def run(self, module: str, text: str) -> Any:
-        """Returns a module's result for `text`, or None if its process exceeds its limits."""
+        """Returns the result of `module`, which is the trial, or None if it exceeds its limits."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([module, text]) + "\n")
+        self._process.stdin.write(json.dumps(text) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
@@ -46,23 +44,22 @@ class ForkedChildren:
 
 
 def _fork_for_each_line() -> None:
-    for module in MODULES:
-        importlib.import_module(module)
-    child_processes.CPU_SECONDS = CPU_SECONDS
+    importlib.import_module("llguidance")
+    trial.CPU_SECONDS = CPU_SECONDS
     for line in sys.stdin:
         child = os.fork()
         if not child:
-            _run(*json.loads(line))
+            _run(json.loads(line))
         if os.waitpid(child, 0)[1]:
             print("null", flush=True)
 
 
-def _run(module: str, text: str) -> None:
-    """Runs a module as `python -m` does, with `text` as its input, and ends the process."""
+def _run(text: str) -> None:
+    """Does what the module does when it is run, with `text` as its input, and ends the process."""
     status = 1
     try:
         sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
-        runpy.run_module(module, run_name="__main__")
+        trial.serve_parent(trial._error_of)
         sys.stdout.flush()
         status = 0
     finally:

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from walks import follows, goes_on, may_end, random_answer
 
-from sharpi.constraints.digit_limit import MAX_DIGITS
+from sharpi.constraints.grammar_constraint import MAX_DIGITS
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.json_schema import rewritten_schema
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -3,10 +3,13 @@
 import pytest
 from walks import allowed_ids, follows, goes_on, may_end
 
-from sharpi.constraints.after_reasoning import AfterReasoning
-from sharpi.constraints.after_trigger import AfterTrigger
-from sharpi.constraints.answer_part import Prefixed, within_answer
-from sharpi.constraints.both import Both
+from sharpi.constraints.answer_part import (
+    AfterReasoning,
+    AfterTrigger,
+    ConstraintIntersection,
+    Prefixed,
+    within_answer,
+)
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.tokenizer.reasoning import THINK, ReasoningMarkers
@@ -142,7 +145,7 @@ def test_a_prefix_comes_first(gemma: Tokenizer, grammars: Grammars) -> None:
 def test_both_hold(gemma: Tokenizer, grammars: Grammars) -> None:
     budget = ReasoningBudget(gemma, THINK, 2, starts_inside=True)
     answer = AfterReasoning(grammars.json_object(), gemma, THINK, starts_inside=True)
-    constraint = Both(budget, answer)
+    constraint = ConstraintIntersection(budget, answer)
     assert follows(constraint, gemma, "bb")
     assert allowed_ids(constraint.allowed(), gemma) <= set(gemma.encode_inside("</think>"))
     assert follows(constraint, gemma, '</think>{"<think>": "<think>"}')

@@ -1,4 +1,4 @@
-"""Trials of risky grammars: one at a time, few waiting, and each only once."""
+"""Trials of risky grammars: one at a time, few waiting, each only once; errors as one line."""
 
 import subprocess
 import sys
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.constraints import child_processes, trial
-from sharpi.constraints.child_processes import run_child
-from sharpi.constraints.trial import Trials
+from sharpi.constraints import trial
+from sharpi.constraints.trial import Trials, run_child, short_message
 from sharpi.errors import BusyError, GrammarError
 
 GRAMMAR = '{"grammars": [{"json_schema": {"type": "integer"}}]}'
@@ -62,14 +61,12 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(number: int) -> Callable[[], None]:
         return lambda: trials.check(f'{{"pattern": "{number}"}}')
 
-    threads = [
-        threading.Thread(target=check(number)) for number in range(child_processes._MAX_WAITING)
-    ]
+    threads = [threading.Thread(target=check(number)) for number in range(trial._MAX_WAITING)]
     threads[0].start()
     has_begun.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while trials._outcomes._children._waiting._value:  # type: ignore[attr-defined]
+    while trials._waiting._value:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     with pytest.raises(BusyError, match="being compiled"):
         trials.check('{"pattern": "one more"}')
@@ -82,35 +79,35 @@ def test_only_a_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the waits, so that a child takes many of them even on a fast machine."""
-    monkeypatch.setattr(child_processes, "_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(child_processes, "_MAX_IDLE_WAITS", 3)
-    monkeypatch.setattr(child_processes, "_MAX_WAITS", 1_000_000)
+    monkeypatch.setattr(trial, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(trial, "_MAX_IDLE_WAITS", 3)
+    monkeypatch.setattr(trial, "_MAX_WAITS", 1_000_000)
 
 
 @pytest.mark.usefixtures("short_waits")
 def test_a_trial_that_gets_no_processor_time_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: 0.0)
+    monkeypatch.setattr(trial, "_processor_seconds", lambda pid: 0.0)
     trials = Trials()
     with pytest.raises(BusyError, match="too busy"):
         trials.check('{"pattern": "once more"}')
-    assert not trials._outcomes
+    assert not trials._messages
 
 
 @pytest.mark.usefixtures("short_waits")
 def test_a_child_that_is_given_little_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count(1)
-    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
+    monkeypatch.setattr(trial, "_processor_seconds", lambda pid: float(next(looks)))
     assert run_child("sharpi.constraints.trial", GRAMMAR) == ""
-    assert next(looks) > child_processes._MAX_IDLE_WAITS
+    assert next(looks) > trial._MAX_IDLE_WAITS
 
 
 @pytest.mark.usefixtures("short_waits")
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count(1)
-    monkeypatch.setattr(child_processes, "_processor_seconds", lambda pid: float(next(looks)))
-    monkeypatch.setattr(child_processes, "_MAX_WAITS", 5)
+    monkeypatch.setattr(trial, "_processor_seconds", lambda pid: float(next(looks)))
+    monkeypatch.setattr(trial, "_MAX_WAITS", 5)
     with pytest.raises(BusyError, match="too busy"):
         run_child("sharpi.constraints.trial", GRAMMAR)
     assert next(looks) == 6
@@ -119,14 +116,14 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_processor_time_of_a_child_is_seen() -> None:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        while not child_processes._processor_seconds(busy.pid):
+        while not trial._processor_seconds(busy.pid):
             time.sleep(0.01)
     finally:
         busy.kill()
         busy.wait()
     idle = subprocess.Popen(["sleep", "60"])
     try:
-        assert child_processes._processor_seconds(idle.pid) < 1
+        assert trial._processor_seconds(idle.pid) < 1
     finally:
         idle.kill()
         idle.wait()
@@ -137,11 +134,29 @@ def test_a_child_that_works_for_ever_is_ended_by_its_own_processor_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "endless.py").write_text(
-        "from sharpi.constraints import child_processes\n"
-        "child_processes.CPU_SECONDS = 1\n"
+        "from sharpi.constraints import trial\n"
+        "trial.CPU_SECONDS = 1\n"
         "def work(text):\n"
         "    while True: pass\n"
-        "child_processes.serve_parent(work)\n"
+        "trial.serve_parent(work)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert run_child("endless", "") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("two\n  lines", "two lines"),
+        ("short <state>\nTokens: ...\n</state>", "short"),
+        ("panic: range <backtrace>\n 0: <unknown>", "panic: range"),
+        ("NoExtensionBias\n<non-verbose/>", "no text satisfies the grammar"),
+        ("", "the grammar cannot be used"),
+    ],
+)
+def test_one_line(message: str, line: str) -> None:
+    assert short_message(message) == line
+
+
+def test_a_long_one_is_cut() -> None:
+    assert len(short_message("x" * 1000)) == 300

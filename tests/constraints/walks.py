@@ -6,8 +6,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.constraints.constraint import Constraint, TokenMask
-from sharpi.constraints.mask import allows
+from sharpi.constraints.constraint import Constraint, TokenMask, allows
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 CLOSERS = b'"}],:'

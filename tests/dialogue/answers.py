@@ -10,7 +10,7 @@ from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Text
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
-from sharpi.tokenizer.byte_level import byte_of_letter
+from sharpi.tokenizer.byte_pair import byte_of_letter
 from sharpi.tokenizer.reasoning import THINK, ReasoningMarkers
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary

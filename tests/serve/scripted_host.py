@@ -19,7 +19,7 @@ from sharpi.engine.sampling.timings import Timings
 from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model
-from sharpi.tokenizer.byte_level import byte_of_letter
+from sharpi.tokenizer.byte_pair import byte_of_letter
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer
 from sharpi.tokenizer.vocabulary import Vocabulary

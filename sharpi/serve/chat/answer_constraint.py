@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from sharpi.constraints.after_reasoning import AfterReasoning
-from sharpi.constraints.after_trigger import AfterTrigger
-from sharpi.constraints.answer_part import within_answer
-from sharpi.constraints.both import Both
+from sharpi.constraints.answer_part import (
+    AfterReasoning,
+    AfterTrigger,
+    ConstraintIntersection,
+    within_answer,
+)
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammars import Grammars
@@ -149,7 +151,7 @@ def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> C
     budget = _budget(model, call, prompt)
     if answer is None or budget is None:
         return answer or budget
-    return Both(answer, budget)
+    return ConstraintIntersection(answer, budget)
 
 
 def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:

@@ -9,8 +9,7 @@ recursive rule, the first one matches greedily.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharpi.constraints.gbnf.gbnf import parse_gbnf
-from sharpi.constraints.gbnf.gbnf_nodes import (
+from sharpi.constraints.gbnf_parser import (
     Alternation,
     Characters,
     Concatenation,
@@ -18,6 +17,7 @@ from sharpi.constraints.gbnf.gbnf_nodes import (
     Reference,
     Repetition,
     Token,
+    parse_gbnf,
 )
 from sharpi.errors import GrammarError
 
