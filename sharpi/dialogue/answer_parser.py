@@ -6,7 +6,6 @@ which a marker begins each tool call.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
 
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
@@ -104,8 +103,9 @@ class MarkedAnswer(ABC):
     `openings`: the markers that may begin a call.
     """
 
-    openings: ClassVar[tuple[str, ...]]
-    reasoning: ClassVar[ReasoningMarkers | None] = None
+    openings: tuple[str, ...]
+    reasoning: ReasoningMarkers | None = None
+    answer_markers: tuple[str, ...] = ()  # mark the answer, and are no part of it
 
     @abstractmethod
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -138,8 +138,10 @@ class MarkedAnswer(ABC):
             yield from self._read_reasoning(source, calls, reasoning, openings, starts_inside)
         if calls.tools and not calls.count:
             yield from self._or_text(source, self.read_bare_call(source, calls), "")
-        while (opening := (yield from source.emit_until(openings, Text))) is not None:
-            yield from self._or_text(source, self.read_call(source, opening, calls), opening)
+        markers = (*openings, *self.answer_markers, *(reasoning.around_answer if reasoning else ()))
+        while (marker := (yield from source.emit_until(markers, Text))) is not None:
+            if marker in openings:
+                yield from self._or_text(source, self.read_call(source, marker, calls), marker)
 
     def _read_reasoning(
         self,

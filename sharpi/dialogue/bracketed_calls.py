@@ -1,7 +1,6 @@
 """BracketedCalls: the base class for formats with calls in a section between two markers."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -14,8 +13,8 @@ class BracketedCalls(MarkedAnswer):
     for `beginning`, the marker at the beginning of a call.
     """
 
-    section_ends: ClassVar[tuple[str, ...]]
-    beginning: ClassVar[str]
+    section_ends: tuple[str, ...]
+    beginning: str
 
     @abstractmethod
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:

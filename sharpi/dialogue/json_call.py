@@ -8,7 +8,7 @@ from msgspec import Struct
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.json_object import pass_value, read_string, read_value
 
-_ARGUMENTS = ("arguments", "parameters")
+_NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
 _BESIDE = ("type", "id")
 
 
@@ -49,6 +49,26 @@ def read_call(
     return True
 
 
+def read_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
+    """Reads an object, or a list up to its end or to the first object that is no call.
+
+    Returns False if it has read no call.
+    """
+    if not (yield from source.accept("[")):
+        return (yield from read_call(source, calls))
+    count = calls.count
+    while True:
+        yield from source.skip_blanks()
+        start = source.at
+        if not (yield from read_call(source, calls)):
+            source.at = start
+            return calls.count > count
+        yield from source.skip_blanks()
+        if not (yield from source.accept(",")):
+            yield from source.accept_marker("]")
+            return True
+
+
 def _read_member(
     source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
 ) -> Steps[bool]:
@@ -61,7 +81,7 @@ def _read_member(
     if not (yield from source.accept(":")):
         return False
     yield from source.skip_blanks()
-    if key == "name" and read.name is None:
+    if key in _NAMES and read.name is None:
         read.name = yield from read_string(source)
         return read.name is not None and not _refused(read.name, names)
     if key in _ARGUMENTS and not read.is_begun:

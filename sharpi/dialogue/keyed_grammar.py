@@ -1,6 +1,6 @@
 """The grammar of arguments as separate keys and values, in the order of the tool's schema."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -35,21 +35,25 @@ def values_in_order(tool: Tool) -> list[ArgumentSpec]:
     ]
 
 
-def keyed_expression(grammar: CallGrammar, tool: Tool, opening: str, closing: str) -> str:
+def keyed_expression(
+    grammar: CallGrammar, tool: Tool, opening: Callable[[str, bool], str], closing: str
+) -> str:
     """Returns a grammar expression for a tool's arguments.
 
-    `opening`: the text before a value, with `{}` for the key; `closing`: the text after it. A value
-    that may be a string is any text up to `closing`. Optional arguments may be missing.
+    `opening`: returns the text before a value, from its key and whether it is a string; `closing`:
+    the text after it. A value that may be a string is any text up to `closing`. Optional arguments
+    may be missing.
     """
     parts = []
     for value in values_in_order(tool):
+        is_text = bool(value.words) or may_be_text(value.schema)
         if value.words:
             choices = " | ".join(map(grammar.literal, value.words))
             content = f"({choices}) {grammar.literal(closing)}"
-        elif may_be_text(value.schema):
+        elif is_text:
             content = grammar.text_until(closing)
         else:
             content = f"{grammar.json(value.schema)} {grammar.literal(closing)}"
-        part = f"{grammar.literal(opening.replace('{}', value.key))} {content}"
+        part = f"{grammar.literal(opening(value.key, is_text))} {content}"
         parts.append(part if value.is_required else f"({part})?")
     return " ".join(parts)

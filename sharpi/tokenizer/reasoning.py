@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -12,10 +13,11 @@ ReasoningDelta = tuple[Kind, str]
 
 
 class ReasoningMarkers(Struct, frozen=True):
-    """The marker texts that open and close reasoning."""
+    """The marker texts that open and close reasoning, and those around the answer, if any."""
 
     opening: str
     closing: str
+    around_answer: tuple[str, ...] = ()
 
 
 THINK = ReasoningMarkers("<think>", "</think>")
@@ -26,12 +28,16 @@ KNOWN_MARKERS = (
 )
 
 
+_AROUND_ANSWERS = (("<response>", "</response>"), ("<answer>", "</answer>"))
+
+
 def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
     """Returns the reasoning markers in the chat template or the vocabulary; None without any."""
     template = tokenizer.chat_template or ""
+    around = next((pair for pair in _AROUND_ANSWERS if pair[1] in template), ())
     for markers in KNOWN_MARKERS:
         if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
-            return markers
+            return replace(markers, around_answer=around)
     return None
 
 

@@ -13,12 +13,14 @@ from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.glm import Glm
 from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.invoke_tags import InvokeTags
+from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
 from sharpi.dialogue.formats.kimi import Kimi
 from sharpi.dialogue.formats.lfm2 import Lfm2
 from sharpi.dialogue.formats.llama3 import Llama3
-from sharpi.dialogue.formats.minimax import MiniMax
 from sharpi.dialogue.formats.mistral import Mistral
 from sharpi.dialogue.formats.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.solar import Solar
 from sharpi.dialogue.tools import ToolChoice
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
@@ -128,7 +130,10 @@ def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
         (KIMI, Kimi),
         ("<|tool_call_start|>", Lfm2),
         ("<|tool_call>call:", Gemma4),
-        ("<minimax:tool_call>", MiniMax),
+        ("<minimax:tool_call>", InvokeTags),
+        ("'<' + '｜DSML｜' + 'tool_calls>'", InvokeTags),
+        ("<|tool_calls|>", Solar),
+        *((each.opening, JsonLists) for each in NOTATIONS),
         (None, Hermes),
         ("<tool_call><function=a><parameter=b>", QwenCoder),
         ("<tool_call>{name}\n<arg_key>", Glm),
@@ -136,6 +141,11 @@ def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
 )
 def test_format_is_told_by_the_template(template: str | None, form: type) -> None:
     assert type(dialogue(template).form) is form
+
+
+def test_a_vocabulary_tells_where_the_template_shows_no_calls() -> None:
+    marks = ("<|tool_call_start|>", "<|tool_call_end|>")
+    assert type(dialogue(CHATML, control=marks).form) is Lfm2
 
 
 def test_generations_are_told_apart() -> None:

@@ -15,12 +15,14 @@ from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.glm import Glm
 from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
 from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.invoke_tags import DEEPSEEK_V32, MINIMAX, InvokeTags
+from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
 from sharpi.dialogue.formats.kimi import Kimi
 from sharpi.dialogue.formats.lfm2 import Lfm2
 from sharpi.dialogue.formats.llama3 import Llama3
-from sharpi.dialogue.formats.minimax import MiniMax
 from sharpi.dialogue.formats.mistral import Mistral
 from sharpi.dialogue.formats.qwen_coder import QwenCoder
+from sharpi.dialogue.formats.solar import Solar
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import THINK
@@ -46,7 +48,10 @@ CASES = {
     "deepseek v3": Case(DeepSeek(has_blocks=True)),
     "deepseek v3.1": Case(DeepSeek(has_blocks=False)),
     "kimi": Case(Kimi(), is_control=True),
-    "minimax": Case(MiniMax()),
+    "minimax": Case(InvokeTags(MINIMAX)),
+    "deepseek v3.2": Case(InvokeTags(DEEPSEEK_V32)),
+    "solar": Case(Solar(), is_control=True),
+    **{each.opening: Case(JsonLists(each), is_control=True) for each in NOTATIONS},
     "lfm2": Case(Lfm2(), is_control=True),
     "gemma 4": Case(Gemma4(), is_control=True),
     "gemma 4 with markers as text": Case(Gemma4()),
@@ -149,7 +154,8 @@ def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
     form = CASES[name].form
     if name == "harmony":
         return
-    words = [*form.markers, "so ", "{", '{"name": ', "\n", "}", "[", "x"]
+    marks = set(form.markers) - set(getattr(form, "answer_markers", ()))
+    words = [*sorted(marks), "so ", "{", '{"name": ', "\n", "}", "[", "x"]
     text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=7)))
     events = read(form, [text], tools=TOOLS, markers=None)
     if not any(event[0] == "call" for event in events):

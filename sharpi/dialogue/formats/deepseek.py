@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
@@ -24,9 +23,9 @@ class DeepSeek(BracketedCalls):
     V3: `function`, separator, name, newline, JSON as a code block. V3.1: name, separator, JSON.
     """
 
-    openings: ClassVar = (CALLS_BEGIN, _BEGIN)
-    section_ends: ClassVar = (_CALLS_END,)
-    beginning: ClassVar = _BEGIN
+    openings = (CALLS_BEGIN, _BEGIN)
+    section_ends = (_CALLS_END,)
+    beginning = _BEGIN
     markers = (CALLS_BEGIN, _CALLS_END, _BEGIN, _SEPARATOR, _END)
 
     def __init__(self, *, has_blocks: bool) -> None:

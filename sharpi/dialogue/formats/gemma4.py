@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -25,8 +24,8 @@ class Gemma4(MarkedAnswer):
     Reasoning is in a channel.
     """
 
-    openings: ClassVar = (CALL_BEGIN,)
-    reasoning: ClassVar = THOUGHT
+    openings = (CALL_BEGIN,)
+    reasoning = THOUGHT
     markers = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:

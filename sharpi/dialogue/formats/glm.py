@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -21,7 +20,7 @@ _NAME = re.compile(r"[^\s<>{}]+")
 class Glm(MarkedAnswer):
     """Reads and writes `<tool_call>name`, then lines with `<arg_key>` and `<arg_value>` in turn."""
 
-    openings: ClassVar = (_OPENING,)
+    openings = (_OPENING,)
     markers = (_OPENING, _CLOSING, _KEY, _KEY_END, _VALUE, _VALUE_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -46,7 +45,9 @@ class Glm(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        opening = f"{_KEY}{{}}{_KEY_END}\n{_VALUE}"
+        def opening(key: str, is_text: bool) -> str:
+            return f"{_KEY}{key}{_KEY_END}\n{_VALUE}"
+
         choices = [
             f"{grammar.literal(f'{_OPENING}{tool.name}{chr(10)}')} "
             + keyed_expression(grammar, tool, opening, f"{_VALUE_END}\n")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -18,7 +17,7 @@ _END = f"}}\n{_CLOSING}"
 class Hermes(MarkedAnswer):
     """Reads and writes calls as `<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>`."""
 
-    openings: ClassVar = (_OPENING,)
+    openings = (_OPENING,)
     markers = (_OPENING, _CLOSING)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.bracketed_calls import BracketedCalls
@@ -24,9 +23,9 @@ _ID = re.compile(r"(?:functions\.)?([^\s<>{}]+?)(?::\d+)?")
 class Kimi(BracketedCalls):
     """Reads and writes calls: a begin marker, an id, the arguments' marker, JSON, an end marker."""
 
-    openings: ClassVar = (SECTION_BEGIN, _SINGULAR_BEGIN, _BEGIN)
-    section_ends: ClassVar = (_SECTION_END, _SINGULAR_END)
-    beginning: ClassVar = _BEGIN
+    openings = (SECTION_BEGIN, _SINGULAR_BEGIN, _BEGIN)
+    section_ends = (_SECTION_END, _SINGULAR_END)
+    beginning = _BEGIN
     markers = (SECTION_BEGIN, _SECTION_END, _BEGIN, _ARGUMENTS, _END)
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -21,7 +21,7 @@ class Lfm2(MarkedAnswer):
     Values are read in Python's or JSON's notation, and written as JSON.
     """
 
-    openings: ClassVar = (LIST_BEGIN,)
+    openings = (LIST_BEGIN,)
     markers = (LIST_BEGIN, _LIST_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:

@@ -6,7 +6,6 @@ markers, is read as well.
 
 import json
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -26,7 +25,7 @@ class Llama3(MarkedAnswer):
     An object that does not name an available tool is text.
     """
 
-    openings: ClassVar = (_PYTHON, _PYTHON_BEGIN)
+    openings = (_PYTHON, _PYTHON_BEGIN)
     markers = (_PYTHON, _PYTHON_BEGIN, _PYTHON_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:

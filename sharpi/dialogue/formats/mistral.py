@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.json_call import read_call
+from sharpi.dialogue.json_call import read_calls
 from sharpi.dialogue.json_object import pass_value
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
@@ -25,7 +24,7 @@ class Mistral(MarkedAnswer):
     with `[CALL_ID]` and an id before `[ARGS]` if `has_ids`.
     """
 
-    openings: ClassVar = (_OPENING,)
+    openings = (_OPENING,)
 
     def __init__(self, *, is_newer: bool = False, has_ids: bool = False) -> None:
         self._is_newer, self._has_ids = is_newer, has_ids
@@ -33,8 +32,8 @@ class Mistral(MarkedAnswer):
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
-        if (yield from source.accept("[")):
-            return (yield from _read_list(source, calls))
+        if (yield from source.next()) == "[":
+            return (yield from read_calls(source, calls))
         return (yield from _read_named(source, calls))
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
@@ -65,24 +64,6 @@ class Mistral(MarkedAnswer):
             return grammar.literal(f"{_OPENING}{name}{_ARGUMENTS}")
         named, arguments = grammar.literal(f"{_OPENING}{name}{_ID}"), grammar.literal(_ARGUMENTS)
         return f"{named} /[a-zA-Z0-9]{{9}}/ {arguments}"
-
-
-def _read_list(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads a list of calls up to its end, or up to the first object that is not a call.
-
-    Returns False if it has read no call.
-    """
-    count = calls.count
-    while True:
-        yield from source.skip_blanks()
-        start = source.at
-        if not (yield from read_call(source, calls)):
-            source.at = start
-            return calls.count > count
-        yield from source.skip_blanks()
-        if not (yield from source.accept(",")):
-            yield from source.accept_marker("]")
-            return True
 
 
 def _read_named(source: AnswerText, calls: Calls) -> Steps[bool]:

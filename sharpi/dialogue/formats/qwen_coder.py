@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -26,7 +25,7 @@ class QwenCoder(MarkedAnswer):
     them, are read as well.
     """
 
-    openings: ClassVar = (_OPENING, _FUNCTION)
+    openings = (_OPENING, _FUNCTION)
     markers = (_OPENING, _CLOSING)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -56,7 +55,10 @@ class QwenCoder(MarkedAnswer):
         )
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        opening, closing = f"{_PARAMETER}{{}}>\n", f"\n{_PARAMETER_END}\n"
+        def opening(key: str, is_text: bool) -> str:
+            return f"{_PARAMETER}{key}>\n"
+
+        closing = f"\n{_PARAMETER_END}\n"
         choices = [
             f"{grammar.literal(f'{_OPENING}{chr(10)}{_FUNCTION}{tool.name}>{chr(10)}')} "
             + keyed_expression(grammar, tool, opening, closing)

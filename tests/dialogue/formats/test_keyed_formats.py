@@ -7,7 +7,7 @@ from answers import TOOLS, is_accepted, read, small_tokenizer
 
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.glm import Glm
-from sharpi.dialogue.formats.minimax import MiniMax
+from sharpi.dialogue.formats.invoke_tags import MINIMAX, InvokeTags
 from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.tools import Tool
 from sharpi.dialogue.typed_value import json_text
@@ -129,7 +129,7 @@ def test_references_in_a_schema() -> None:
 def test_what_may_be_a_string_needs_no_quotes() -> None:
     schema = {"type": "object", "properties": {"note": {"type": ["string", "null"]}}}
     tool = Tool("keep", "", schema)
-    for form in (QwenCoder(), Glm(), MiniMax()):
+    for form in (QwenCoder(), Glm(), InvokeTags(MINIMAX)):
         tokenizer = small_tokenizer()
         grammar = CallGrammar(tokenizer, form.markers)
         lark = grammar.text(form.expression(grammar, [tool], False))
@@ -145,8 +145,8 @@ def test_minimax() -> None:
         '</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
         '<invoke name="get_time">\n</invoke>\n</minimax:tool_call>'
     )
-    assert read(MiniMax(), text) == [EVENT, ("call", "get_time", "{}")]
-    assert read(MiniMax(), text.replace("get_weather", "two words"))[0][0] == "text"
+    assert read(InvokeTags(MINIMAX), text) == [EVENT, ("call", "get_time", "{}")]
+    assert read(InvokeTags(MINIMAX), text.replace("get_weather", "two words"))[0][0] == "text"
 
 
 def test_grammar_keeps_strings_free() -> None:

@@ -1,13 +1,19 @@
 """Mistral and DeepSeek: both versions of each, as documented and with variations."""
 
+import json
+
 import pytest
 from answers import read
 
 from sharpi.dialogue.formats.deepseek import DeepSeek
 from sharpi.dialogue.formats.gemma4 import THOUGHT, Gemma4
+from sharpi.dialogue.formats.hermes import Hermes
+from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
 from sharpi.dialogue.formats.kimi import Kimi
 from sharpi.dialogue.formats.lfm2 import Lfm2
 from sharpi.dialogue.formats.mistral import Mistral
+from sharpi.dialogue.formats.solar import Solar
+from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 OSLO = ("call", "get_weather", '{"city": "Oslo"}')
 TIME = ("call", "get_time", "{}")
@@ -110,3 +116,29 @@ def test_gemma4_thoughts_and_text() -> None:
         assert read(Gemma4(), text, markers=THOUGHT) == [("text", text)]
     deep = "[" * 5000
     assert read(Gemma4(), f"<|tool_call>call:f{{a:{deep}", markers=THOUGHT)[0][0] == "call"
+
+
+def test_solar_marks_each_message() -> None:
+    text = "<|think|>Hm.<|end|><|begin|>assistant<|content|>It rains.<|end|>"
+    assert read(Solar(), text, markers=Solar.reasoning) == [
+        ("reasoning", "Hm."),
+        ("text", "It rains."),
+    ]
+    called = "<|think|>Hm.<|end|><|begin|>assistant" + Solar().write([("get_time", {})])
+    assert read(Solar(), called, markers=Solar.reasoning) == [("reasoning", "Hm."), TIME]
+
+
+def test_markers_around_an_answer_are_no_part_of_it() -> None:
+    markers = ReasoningMarkers("<think>", "</think>", ("<response>", "</response>"))
+    text = "<think>Hm.</think>\n\n<response>\nIt rains.\n</response>\n"
+    assert read(Hermes(), text, markers=markers) == [
+        ("reasoning", "Hm."),
+        ("text", "It rains.\n\n"),
+    ]
+
+
+def test_a_list_may_be_cut_or_hold_one_object() -> None:
+    for notation in NOTATIONS:
+        one = {notation.name_key: "get_time", notation.arguments_key: {}}
+        for text in (json.dumps(one), json.dumps([one]), json.dumps([one])[:-1]):
+            assert read(JsonLists(notation), notation.opening + text) == [TIME]
