@@ -1,4 +1,4 @@
-"""AnswerText and Calls: the input of an answer's reader, its text and the tools it may call.
+"""AnswerText and Calls: the input of an answer's reader, and the events that it yields.
 
 A reader is a generator that yields events, and yields None when it needs more text. So a format's
 code reads from top to bottom although the text arrives in pieces, and the result does not depend on
@@ -8,8 +8,39 @@ where the pieces are split.
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TypeAlias, TypeVar
 
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin
+from msgspec import Struct
+
 from sharpi.dialogue.tools import Tool
+
+
+class Reasoning(Struct, frozen=True):
+    """A part of the reasoning before the answer."""
+
+    text: str
+
+
+class Text(Struct, frozen=True):
+    """A part of the answer's text, outside reasoning and calls."""
+
+    text: str
+
+
+class CallBegin(Struct, frozen=True):
+    """Begins call number `index` of the answer; its arguments follow as `CallArguments`."""
+
+    index: int
+    name: str
+
+
+class CallArguments(Struct, frozen=True):
+    """A part of the JSON text of a call's arguments; together the parts form one JSON object."""
+
+    index: int
+    text: str
+
+
+AnswerEvent: TypeAlias = Reasoning | Text | CallBegin | CallArguments
+
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[AnswerEvent | None, None, T]

@@ -1,12 +1,83 @@
-"""KeyedArguments: converts a call's keys and unquoted values to JSON."""
+"""Arguments as separate keys and unquoted values: their conversion to JSON, and their grammar."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NoReturn
 
-from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
-from sharpi.dialogue.events import AnswerEvent
-from sharpi.dialogue.json_object import pass_text
-from sharpi.dialogue.typed_value import is_text, json_text, property_schema
+from msgspec import Struct
+
+from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
+from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
+from sharpi.dialogue.json_call import pass_text
+from sharpi.dialogue.tools import Tool
+
+_MAX_REFERENCES = 16
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
+    """Returns the JSON schema of a tool's argument; empty if the tool does not define it."""
+    properties = tool.parameters.get("properties") if tool else None
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    for _ in range(_MAX_REFERENCES):
+        if not isinstance(schema, Mapping) or "$ref" not in schema or tool is None:
+            break
+        schema = _referenced(tool.parameters, schema["$ref"])
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def is_text(schema: Mapping[str, Any]) -> bool:
+    """Returns whether a schema allows only strings, so that text such as `3` is a string."""
+    return _types(schema) == {"string"}
+
+
+def may_be_text(schema: Mapping[str, Any]) -> bool:
+    """Returns whether a schema allows strings."""
+    types = _types(schema)
+    return not types or "string" in types
+
+
+def json_text(text: str, schema: Mapping[str, Any]) -> str:
+    """Returns the JSON text of an unquoted value.
+
+    If the schema names the type string, the value is a string, or null where the schema allows
+    null. Otherwise, it is a string only if the text is not valid JSON.
+    """
+    types = _types(schema)
+    word = text.strip()
+    word = _PYTHON_WORDS.get(word, word)
+    if "string" in types and not (word == "null" and "null" in types):
+        return json.dumps(text, ensure_ascii=False)
+    try:
+        return json.dumps(json.loads(word, parse_constant=_refuse), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    """Returns the names of the types that a schema allows; empty if it does not limit them."""
+    said = schema.get("type")
+    if isinstance(said, str):
+        return {said}
+    if isinstance(said, list):
+        return set(map(str, said))
+    choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if choices:
+        return set().union(*(_types(choice) for choice in choices if isinstance(choice, Mapping)))
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return {"string"} if values and all(isinstance(value, str) for value in values) else set()
+
+
+def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
+    """Returns the schema that a reference within `root` points to; None if it does not exist."""
+    found: Any = root
+    for step in str(reference).removeprefix("#/").split("/"):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
 
 
 class KeyedArguments:
@@ -34,3 +105,52 @@ class KeyedArguments:
     def end(self) -> Iterator[AnswerEvent]:
         """Yields the event that closes the JSON object after the last argument."""
         yield self._calls.arguments("}" if self._count else "{}")
+
+
+class ArgumentSpec(Struct, frozen=True):
+    """One argument of a tool."""
+
+    key: str
+    schema: Mapping[str, Any]  # includes the definitions that it refers to
+    is_required: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The strings of the schema's `enum`; empty without `enum`, or if it has other values."""
+        choices = self.schema.get("enum", ())
+        return tuple(choices) if all(isinstance(choice, str) for choice in choices) else ()
+
+
+def values_in_order(tool: Tool) -> list[ArgumentSpec]:
+    """Returns the arguments of a tool in the order of its schema."""
+    schema = arguments_schema(tool.parameters)
+    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    required = schema.get("required", ())
+    return [
+        ArgumentSpec(key, {**shared, **property_schema(tool, key)}, key in required)
+        for key in schema.get("properties", {})
+    ]
+
+
+def keyed_expression(
+    grammar: CallGrammar, tool: Tool, opening: Callable[[str, bool], str], closing: str
+) -> str:
+    """Returns a grammar expression for a tool's arguments.
+
+    `opening`: returns the text before a value, from its key and whether it is a string; `closing`:
+    the text after it. A value that may be a string is any text up to `closing`. Optional arguments
+    may be missing.
+    """
+    parts = []
+    for value in values_in_order(tool):
+        is_text = bool(value.words) or may_be_text(value.schema)
+        if value.words:
+            choices = " | ".join(map(grammar.literal, value.words))
+            content = f"({choices}) {grammar.literal(closing)}"
+        elif is_text:
+            content = grammar.text_until(closing)
+        else:
+            content = f"{grammar.json(value.schema)} {grammar.literal(closing)}"
+        part = f"{grammar.literal(opening(value.key, is_text))} {content}"
+        parts.append(part if value.is_required else f"({part})?")
+    return " ".join(parts)

@@ -20,7 +20,7 @@ _MODULES = (
     "sharpi.cli.commands.talk.chat",
     "sharpi.cli.commands.talk.run",
     "sharpi.cli.log.log_store",
-    "sharpi.dialogue.channel_splitter",
+    "sharpi.dialogue.formats.harmony",
     "sharpi.dialogue.formats.harmony",
     "sharpi.tokenizer.stream",
     "prompt_toolkit.input.vt100",

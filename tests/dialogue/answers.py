@@ -6,8 +6,14 @@ from typing import Any
 
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.answer_parser import AnswerParser
-from sharpi.dialogue.answer_text import AnswerText, Calls
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Text
+from sharpi.dialogue.answer_text import (
+    AnswerEvent,
+    AnswerText,
+    CallArguments,
+    CallBegin,
+    Calls,
+    Text,
+)
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.byte_pair import byte_of_letter

@@ -1,6 +1,6 @@
 """gpt-oss's channels, split for display."""
 
-from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels, without_channels
+from sharpi.dialogue.formats.harmony import ChannelSplitter, opens_channels, without_channels
 
 REASONING = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 ANSWER = "<|channel|>final<|message|>Paris"

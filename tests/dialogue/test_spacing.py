@@ -6,7 +6,7 @@ import pytest
 from answers import joined
 
 from sharpi.dialogue.answer_parser import Spacing
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 
 CALL = [CallBegin(0, "f"), CallArguments(0, "{}")]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sharpi.cli.output.terminal import DIM, NORMAL, supports_styles
 
 if TYPE_CHECKING:
-    from sharpi.dialogue.channel_splitter import ChannelSplitter
+    from sharpi.dialogue.formats.harmony import ChannelSplitter
     from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 
 _GAP = 2  # newlines between the reasoning and the answer
@@ -69,7 +69,7 @@ def reasoning_of(answer: str, prompt: str) -> str:
 
 def reasoning_splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
     """Returns a splitter that separates the reasoning from the rest of the answer to `prompt`."""
-    from sharpi.dialogue.channel_splitter import ChannelSplitter, opens_channels
+    from sharpi.dialogue.formats.harmony import ChannelSplitter, opens_channels
     from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
 
     if opens_channels(prompt):

@@ -4,10 +4,10 @@ import json
 import re
 from collections.abc import Sequence
 
+from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
-from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 

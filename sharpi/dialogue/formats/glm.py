@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.keyed_arguments import KeyedArguments
-from sharpi.dialogue.keyed_grammar import keyed_expression
+from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
-from sharpi.dialogue.bracketed_calls import BracketedCalls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.keyed_arguments import KeyedArguments
-from sharpi.dialogue.keyed_grammar import keyed_expression
+from sharpi.dialogue.keyed_arguments import KeyedArguments, keyed_expression
 from sharpi.dialogue.tool_format import WrittenCall, value_text
 from sharpi.dialogue.tools import Tool
 

@@ -8,7 +8,7 @@ from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.python_calls import read_python_calls
-from sharpi.dialogue.keyed_grammar import values_in_order
+from sharpi.dialogue.keyed_arguments import values_in_order
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.json_call import read_calls
-from sharpi.dialogue.json_object import pass_value
+from sharpi.dialogue.json_call import pass_value, read_calls
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 

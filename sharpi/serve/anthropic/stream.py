@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
 from sharpi.serve.chat.chat_call import (
     AnswerDeltaOrEnd,

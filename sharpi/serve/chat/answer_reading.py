@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, SampledToken, TextDelta
 from sharpi.serve.chat.chat_call import (
     AnswerDelta,

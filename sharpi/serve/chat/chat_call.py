@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from sharpi.config import GenerationRequest
-from sharpi.dialogue.events import AnswerEvent
+from sharpi.dialogue.answer_text import AnswerEvent
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.host.answer_group import AnswerRequest

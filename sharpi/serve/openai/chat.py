@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from sharpi.dialogue.events import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.text_delta import PrefillProgress, SampledToken
 from sharpi.serve.chat.answer_reading import (
     CollectedAnswer,

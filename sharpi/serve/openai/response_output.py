@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from sharpi.dialogue.events import CallBegin
+from sharpi.dialogue.answer_text import CallBegin
 from sharpi.serve.chat.answer_reading import new_id
 from sharpi.serve.chat.chat_call import AnswerDelta
 from sharpi.serve.openai.chat import listed_logprobs

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
 from sharpi.serve.chat.chat_call import (
     AnswerDelta,

@@ -9,8 +9,8 @@ from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.glm import Glm
 from sharpi.dialogue.formats.invoke_tags import MINIMAX, InvokeTags
 from sharpi.dialogue.formats.qwen_coder import QwenCoder
+from sharpi.dialogue.keyed_arguments import json_text
 from sharpi.dialogue.tools import Tool
-from sharpi.dialogue.typed_value import json_text
 
 CODER = """\
 <tool_call>

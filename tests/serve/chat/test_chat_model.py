@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from scripted_host import scripted_tokenizer
 
 from sharpi.config import GenerationRequest
-from sharpi.dialogue.events import CallArguments, CallBegin, Reasoning, Text
+from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
