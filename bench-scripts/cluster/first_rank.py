@@ -92,7 +92,7 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     config = _config(**settings)
     with joined(config) as cluster_loader:
-        engine = load_engine(config, cluster_loader=cluster_loader)
+        engine = load_engine(config, share=cluster_loader)
         rank = FirstRank(engine, config.num_parallel)
         print(json.dumps({"notes": engine.notes}), file=answers, flush=True)
         for line in sys.stdin:

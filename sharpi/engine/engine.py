@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.features import Features
 from sharpi.engine.generation import Session
 from sharpi.engine.load_decisions import LoadDecisions
 from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
-from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import refuse_unknown
+from sharpi.engine.scheduling.steps import TokenProposer
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.speculation.speculator import Speculator
@@ -21,7 +22,6 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.engine.draft_model import DraftModel
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.view import ExpertView
 
@@ -36,25 +36,33 @@ class Engine(Closing):
         runner: Runner,
         notes: tuple[str, ...],
         tier: "ExpertTier | None",
-        records: ExpertRecords | None,
-        prompt_cache: PromptCache | None,
-        draft_model: "DraftModel | None",
+        features: Features,
     ) -> None:
         self.config, self.model_config = decided.config, decided.model
         self.file, self.plan, self._gpu_name = decided.file, decided.plan, decided.gpu_name
         self.tokenizer, self.chat_format = tokenizer, chat_format(tokenizer)
-        self.runner = runner
-        self._draft_model = draft_model
-        self.speculator = Speculator(
-            self.config.speculation,
-            runner.settings.max_drafts,
-            None if draft_model is None else draft_model.drafters,
-            reads_disk=tier is not None,
-        )
-        self.notes = notes
-        self.prompt_cache = prompt_cache
-        self.exit_notes: tuple[str, ...] = ()
-        self._tier, self._records = tier, records
+        self.runner, self.notes = runner, notes
+        self._tier, self.features = tier, features
+        self._tier_notes: tuple[str, ...] = ()
+
+    @property
+    def exit_notes(self) -> tuple[str, ...]:
+        """Lines for the user, once the engine is closed."""
+        return (*self._tier_notes, *self.features.exit_notes)
+
+    @property
+    def speculator(self) -> Speculator:
+        """What drafts tokens, if it is on."""
+        return self.features.speculator
+
+    @property
+    def page_store(self) -> PromptCache | None:
+        """The pages on disk; None without a prompt cache."""
+        return self.features.page_store
+
+    def proposer(self) -> TokenProposer:
+        """Returns what proposes tokens to the steps of one scheduler."""
+        return self.features.proposer(self.runner)
 
     @property
     def context_size(self) -> int:
@@ -95,14 +103,16 @@ class Engine(Closing):
 
     def expert_stats(self) -> "ExpertStats | None":
         """Returns the expert statistics so far; None without experts or before any was counted."""
-        return self._records.stats() if self._records else None
+        records = self.features.records
+        return None if records is None else records.stats()
 
     def expert_view(self) -> "ExpertView | None":
         """Returns which experts are resident and used now; None without routed experts.
 
         It is cheap, but must be called on the engine's thread between two steps.
         """
-        return self._records.view() if self._records else None
+        records = self.features.records
+        return None if records is None else records.view()
 
     def close(self) -> None:
         """Writes the records of experts, ends the threads and closes the file.
@@ -110,21 +120,10 @@ class Engine(Closing):
         `exit_notes` then has lines for the user. A second call does nothing.
         """
         self.runner.leave_ranks()
-        if self._records is not None:
-            self.exit_notes = self._records.close()
-            self._records = None
-        if self.prompt_cache is not None:
-            try:
-                self.prompt_cache.close()
-            finally:
-                self.exit_notes = (*self.exit_notes, *self.prompt_cache.notes)
-                self.prompt_cache = None
+        self.features.close()
         self.runner.close()
-        if self._draft_model is not None:
-            self._draft_model.close()
-            self._draft_model = None
         if self._tier is not None:
-            self.exit_notes = (*self._tier.notes, *self.exit_notes)
+            self._tier_notes = tuple(self._tier.notes)
             self._tier.close()
             self._tier = None
         self.file.close()

@@ -100,8 +100,7 @@ class Session:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        disk = model.prompt_cache
-        self._cache = PrefixCache(model.runner, has_branches=False, disk=disk)
+        self._cache = PrefixCache(model.runner, has_branches=False, disk=model.page_store)
         self._scheduler = Scheduler(model, 1, self._cache)
 
     @property

@@ -1,7 +1,5 @@
 """LoadDecisions: what is decided about a model before anything large is read."""
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from sharpi.config import RunConfig
@@ -10,6 +8,7 @@ from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu, gpu_rates
 from sharpi.engine.placement.placement import resident_notes
 from sharpi.engine.settings import decide
+from sharpi.engine.sockets import LayerShare
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import probe_hardware
@@ -19,9 +18,6 @@ from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.settings import EngineSettings
 from sharpi.tiers.slot_notes import slot_notes
-
-if TYPE_CHECKING:
-    from sharpi.engine.cluster.cluster_loader import ClusterLoader
 
 
 class LoadDecisions(Struct, frozen=True, eq=False):
@@ -58,33 +54,31 @@ class LoadDecisions(Struct, frozen=True, eq=False):
 
 
 def decide_load(
-    file: GgufFile, config: RunConfig, open_device: OpenGpu, cluster_loader: "ClusterLoader | None"
+    file: GgufFile, config: RunConfig, open_device: OpenGpu, share: LayerShare
 ) -> LoadDecisions:
     """Decides how to run the model of a file; raises SharpiError if it cannot run."""
-    if cluster_loader is not None:
-        file = cluster_loader.complete(file)
+    file = share.complete(file)
     model = with_rope(read_config(file), config.rope)
     hardware = probe_hardware(config.instruction_set)
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    places = {"has_gpu": bool(gpu.devices), "is_shared": cluster_loader is not None}
+    places = {"has_gpu": bool(gpu.devices), "is_shared": share.is_shared}
     config = known_to_pay(config, **places)
     shared = (file, model)  # all that several ranks have in common
     file, model, config, head_notes = choose_head(
         file, model, config,
-        why_no_head(config, is_follower=cluster_loader is not None and not cluster_loader.is_first),
+        why_no_head(config, is_follower=not share.is_first),
         keys_elsewhere=where_keys_are(config, **places),
     )  # fmt: skip
     settings = decide(config, file, model, hardware)
-    if cluster_loader is not None:
+    if share.is_shared:
         rates = gpu_rates(gpu.devices, config)
-        settings = cluster_loader.agree(config, *shared, settings, hardware, rates)
-    layers = None if cluster_loader is None else cluster_loader.layers
+        settings = share.agree(config, *shared, settings, hardware, rates)
     model = model.for_context(settings.context_size)
-    placement, plan, warning = gpu.place(file, model, settings, hardware, layers)
+    placement, plan, warning = gpu.place(file, model, settings, hardware, share.layers)
     notes = (*settings.notes, *keep_notes, *head_notes)
     return LoadDecisions(
-        config, file, model, settings, gpu, layers, placement.facts, plan, warning,
+        config, file, model, settings, gpu, share.layers, placement.facts, plan, warning,
         _profile(config, model), notes,
     )  # fmt: skip
 

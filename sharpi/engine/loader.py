@@ -1,25 +1,20 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.device.gpu import open_gpu
-from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer, make_parts
+from sharpi.engine.backends.parts import make_parts
 from sharpi.engine.engine import Engine
+from sharpi.engine.features import FeatureBuilder
 from sharpi.engine.load_decisions import LoadDecisions, decide_load
 from sharpi.engine.placement.choice import OpenGpu
 from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
-from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
-from sharpi.engine.prompt_cache.cache_folder import CacheFolder
-from sharpi.engine.prompt_cache.model_digest import ModelDigest
-from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
-from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
+from sharpi.engine.sockets import LayerShare
 from sharpi.gguf.file_error import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.extra_tensors import notes_on_extra
@@ -27,11 +22,8 @@ from sharpi.model.weights import ModelWeights, load_weights
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.backends.gpu.slots import GpuSlots
-    from sharpi.engine.cluster.cluster_loader import ClusterLoader
-    from sharpi.engine.draft_model import DraftModel
 
 Progress = Callable[[str, float], None]
 
@@ -40,80 +32,57 @@ def load_engine(
     config: RunConfig,
     on_progress: Progress | None = None,
     open_device: OpenGpu = open_gpu,
-    cluster_loader: "ClusterLoader | None" = None,
+    share: LayerShare | None = None,
 ) -> Engine:
     """Loads a model; raises SharpiError if it cannot, mostly before large allocations.
 
-    `open_device` opens the GPU, if one is to be used. With `cluster_loader` this process runs some
-    of the layers, and other ranks run the other layers.
+    `open_device` opens the GPU, if one is to be used. `share` says which layers this process runs;
+    None stands for all of them.
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
-    file = open_gguf(config.model, allows_missing_parts=cluster_loader is not None)
+    share = share or LayerShare()
+    file = open_gguf(config.model, allows_missing_parts=share.is_shared)
     try:
-        return _load(file, config, report, open_device, cluster_loader)
+        return _load(file, config, report, open_device, share)
     except BaseException:
         file.close()
         raise
 
 
 def _load(
-    file: GgufFile,
-    config: RunConfig,
-    report: Progress,
-    open_device: OpenGpu,
-    cluster_loader: "ClusterLoader | None",
+    file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu, share: LayerShare
 ) -> Engine:
-    folder = _cache_folder(config)  # before anything large is read
-    decided = decide_load(file, config, open_device, cluster_loader)
+    builder = FeatureBuilder(config, share, load_engine)  # before anything large is read
+    decided = decide_load(file, config, open_device, share)
     file, weights, tokenizer = _read(decided, report)
     decided = replace(decided, file=file)
-    tier = _expert_tier(decided, report, is_shared=cluster_loader is not None)
+    tier = _expert_tier(decided, report, is_shared=share.is_shared)
     report("preparing the engine", 0.8)
-    records = _records(decided, tier)
     slots, slots_notes = _gpu_slots(decided, weights)
-    parts = _parts(decided, weights, tier, slots, records, cluster_loader)
-    records.watch(gpu_tier_of(parts))
-    runner = _runner(decided, weights, parts, records, cluster_loader)
-    prompt_cache = None if folder is None else _prompt_cache(folder, decided, runner)
-    draft_model = _draft_model(decided, runner)
+    keeps_router_logits = config.experts.trace is not None and decided.model.is_moe
+    own_parts = make_parts(
+        decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
+        decided.layers, keeps_router_logits=keeps_router_logits,
+    )  # fmt: skip
+    features = builder.build(decided, weights, tier, own_parts)
+    runner = Runner(
+        decided.settings, weights.output.rows, features.parts, features.memory, features.observers,
+        has_states=bool(decided.model.states), remote=share.remote,
+        returns_hidden=decided.model.has_head,
+    )  # fmt: skip
+    notes = (
+        *tokenizer.notes,
+        *notes_on_extra(weights.unused, decided.model.num_layers),
+        *decided.notes,
+        *decided.gpu.notes,
+        *features.notes,
+        *slots_notes,
+        *share.notes,
+        *decided.plan_notes,
+    )
     report("ready", 1.0)
-    return Engine(
-        decided,
-        tokenizer,
-        runner,
-        notes=(
-            *tokenizer.notes,
-            *notes_on_extra(weights.unused, decided.model.num_layers),
-            *decided.notes,
-            *decided.gpu.notes,
-            *(prompt_cache.opening_notes if prompt_cache else ()),
-            *slots_notes,
-            *(cluster_loader.notes if cluster_loader else ()),
-            *decided.plan_notes,
-        ),
-        tier=tier,
-        records=records,
-        prompt_cache=prompt_cache,
-        draft_model=draft_model,
-    )
-
-
-def _cache_folder(config: RunConfig) -> CacheFolder | None:
-    """Opens the prompt cache's folder that the user named, if any; raises UsageError."""
-    if config.prompt_cache is None:
-        return None
-    return CacheFolder(config.prompt_cache, config.prompt_cache_bytes)
-
-
-def _prompt_cache(folder: CacheFolder, decided: LoadDecisions, runner: Runner) -> PromptCache:
-    config, file, settings = decided.config, decided.file, decided.settings
-    identity = ModelIdentity(
-        digest=ModelDigest(folder.path, file.parts),
-        arithmetic=arithmetic_of(config, settings, decided.model, decided.gpu_name),
-        about={"model": file.path.name, "kv_type": str(settings.kv_types)},
-    )
-    return PromptCache(folder, runner.memory, identity)
+    return Engine(decided, tokenizer, runner, notes, tier, features)
 
 
 def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeights, Tokenizer]:
@@ -130,83 +99,6 @@ def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeig
     if copies is not None:
         copies.read(lambda fraction: report("reading the weights", 0.2 + 0.5 * fraction))
     return file, weights, tokenizer
-
-
-def _parts(
-    decided: LoadDecisions,
-    weights: ModelWeights,
-    tier: "ExpertTier | None",
-    slots: "tuple[GpuSlots | None, ...]",
-    records: ExpertRecords,
-    cluster_loader: "ClusterLoader | None",
-) -> Sequence[ModelPart]:
-    parts = make_parts(
-        decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
-        decided.layers, keeps_router_logits=records.keeps_router_logits,
-    )  # fmt: skip
-    if cluster_loader is None:
-        return parts
-    from sharpi.engine.cluster.lending_round import LoadedModel
-
-    loaded = LoadedModel(
-        decided.file, decided.model, weights, decided.settings, decided.plan, tier, records
-    )
-    return cluster_loader.parts(parts, loaded)
-
-
-def _runner(
-    decided: LoadDecisions,
-    weights: ModelWeights,
-    parts: Sequence[ModelPart],
-    records: ExpertRecords,
-    cluster_loader: "ClusterLoader | None",
-) -> Runner:
-    return Runner(
-        decided.settings,
-        weights.output.rows,
-        parts,
-        records,
-        _head(decided, weights, parts) if decided.model.has_head else None,
-        has_states=bool(decided.model.states),
-        remote=cluster_loader.remote if cluster_loader else None,
-    )
-
-
-def _draft_model(decided: LoadDecisions, runner: Runner) -> "DraftModel | None":
-    """Loads the draft model, if there is one; raises UsageError for another vocabulary."""
-    config, speculation = decided.config, decided.config.speculation
-    if speculation.draft_model is None or not runner.settings.max_drafts:
-        return None
-    from sharpi.engine.draft_model import DraftModel, check_vocabulary, draft_config
-
-    engine = load_engine(draft_config(config, runner.context_size))
-    try:
-        check_vocabulary(decided.file, engine.file)
-    except BaseException:
-        engine.close()
-        raise
-    return DraftModel(engine.runner, engine.close, runner.vocab_size, speculation.min_probability)
-
-
-def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":
-    """Builds the MTP head, on the threads of the last part on the CPU, if there is one.
-
-    The head's modules are only imported here.
-    """
-    from sharpi.engine.backends.head_experts import HeadExperts
-    from sharpi.engine.backends.head_part import HeadPart
-
-    model, settings, plan = decided.model, decided.settings, decided.plan
-    on_cpu = [part for part in parts if isinstance(part, CpuPart)]
-    pool = on_cpu[-1].pool if on_cpu else None
-    if model.assistant is not None:
-        from sharpi.engine.backends.assistant_part import AssistantPart
-
-        return AssistantPart(model, weights, settings, pool, keys_by_layer(parts))
-    experts = None
-    if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
-        experts = HeadExperts(decided.file, model, plan)
-    return HeadPart(model, weights, settings, pool, experts)
 
 
 def _gpu_slots(
@@ -252,15 +144,6 @@ def _expert_tier(
         decided.file, decided.model, plan, ram_request(config, plan), decided.profile,
         may_map=not is_shared and may_map(config, plan),
     )  # fmt: skip
-
-
-def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords:
-    config, model, name = decided.config, decided.model, decided.file.path.name
-    layers = enumerate(decided.facts.layers[: model.num_layers])
-    sizes = {i: layer.expert_bytes or 0 for i, layer in layers if layer.num_experts}
-    return ExpertRecords(
-        config.experts, name, model, sizes, config.batch_size, tier, decided.profile
-    )
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:

@@ -17,17 +17,15 @@ from sharpi.engine.backends.model_part import (
     batches,
 )
 from sharpi.engine.kv.pages import Pool
-from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.kv.state_pool import state_pools
 from sharpi.engine.kv.window_pages import WindowPages
-from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.sampling.sampler import NOT_FINITE
+from sharpi.engine.sockets import StepObserver
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.state_layout import num_draft_states, num_states
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.ops.cuda.replay.gpu_values import StepValues
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
@@ -49,8 +47,8 @@ class StepInFlight(NamedTuple):
 class Runner:
     """A loaded model as a sequence of parts, with the pools of KV pages and recurrent states.
 
-    The `head` for multi-token prediction, if there is one, has a KV cache with the same page
-    numbers. `memory` reads and copies the contents of pages and states in all parts.
+    `memory` reads and copies the contents of pages and states in all parts. `observers` see each
+    step. With `returns_hidden`, `hidden` has the values of all tokens, also from other machines.
     """
 
     def __init__(
@@ -58,28 +56,25 @@ class Runner:
         settings: EngineSettings,
         vocab_size: int,
         parts: Sequence[ModelPart],
-        records: ExpertRecords | None = None,
-        head: "DraftHead | None" = None,
+        memory: ModelMemory,
+        observers: Sequence[StepObserver] = (),
         *,
         has_states: bool = False,
         remote: RemoteLayers | None = None,
+        returns_hidden: bool = False,
     ) -> None:
         self.settings, self.vocab_size = settings, vocab_size
-        self.parts, self._records = tuple(parts), records
+        self.parts, self.memory, self._observers = tuple(parts), memory, tuple(observers)
         self._remote = remote  # one of the parts, if other machines run some layers
-        self.head = head
+        self._returns_hidden = returns_hidden
         self._kept: dict[ModelPart, StepRoutes] = {}
         self._num_tokens = 0  # of the current step
         self._usual_outputs = settings.num_outputs
         self.pages = Pool(settings.num_pages)
-        self.memory = ModelMemory(parts, head, remote, drops_windows=settings.window_pages > 0)
         self.windows = WindowPages(
-            settings.window, settings.window_pages, self.memory.drop_windows, settings.batch_size
+            settings.window, settings.window_pages, memory.drop_windows, settings.batch_size
         )
-        count = num_states(settings.num_parallel) if has_states else 0
-        self.states = StatePool(count)
-        drafts = num_draft_states(settings.num_parallel, settings.max_drafts)
-        self.draft_states = StatePool(drafts if has_states else 0, first=count)
+        self.states, self.states_after = state_pools(settings, has_states=has_states)
 
     @property
     def context_size(self) -> int:
@@ -160,14 +155,14 @@ class Runner:
             num_tokens += len(segment.ids)
             num_outputs += len(segment.outputs)
         self._num_tokens = num_tokens
-        if continues_greedily and not self.memory.is_host_memory and self._records is not None:
-            continues_greedily = not self._records.reads_routes
+        if continues_greedily and not self.memory.is_host_memory:
+            continues_greedily = not any(each.reads_routes for each in self._observers)
         step = StepOfPart(tuple(segments), num_tokens, None, wants_largest, continues_greedily)
         usual = self._usual_outputs
         max_outputs = usual if num_outputs <= usual else self.scoring_batch
         started = self._run_parts(step, max_outputs)
-        if self._records is not None:
-            self._records.step(step.segments, self)
+        for observer in self._observers:
+            observer.step(step.segments, self)
         self._num_tokens = 0
         return started
 
@@ -190,10 +185,10 @@ class Runner:
     def _send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next rank; returns its number, None if it has no outputs.
 
-        An MTP head needs the values of all tokens, so that each is an output for the other ranks.
+        If the values of all tokens are wanted, each is an output for the other ranks.
         """
         assert self._remote is not None
-        if self.head is None:
+        if not self._returns_hidden:
             return self._remote.send(step, max_outputs)
         every = (
             segment._replace(outputs=np.arange(len(segment.ids), dtype=np.int32))
@@ -202,10 +197,10 @@ class Runner:
         return self._remote.send(step._replace(segments=tuple(every)), self.batch_size)
 
     def run_layers(self, step: StepOfPart, max_outputs: int) -> "StepValues":
-        """Runs this machine's layers for a step that another rank has begun; records its routes."""
+        """Runs this machine's layers for a step that another rank has begun."""
         values = self._run_parts(step, max_outputs).values
-        if self._records is not None:
-            self._records.step(step.segments, self)
+        for observer in self._observers:
+            observer.step(step.segments, self)
         return values
 
     def finish(self, started: StepInFlight) -> Values:
@@ -277,7 +272,7 @@ class Runner:
 
     @property
     def hidden(self) -> Values:
-        """The hidden states (tokens, hidden) of the last step, from which an MTP head drafts."""
+        """The hidden states (tokens, hidden) of the last step."""
         return self.parts[-1].hidden
 
     def prepare(self) -> None:
@@ -292,7 +287,5 @@ class Runner:
 
     def close(self) -> None:
         """Ends the threads and frees memory."""
-        if self.head is not None:
-            self.head.close()
         for part in self.parts:
             part.close()

@@ -132,7 +132,7 @@ class FakeEngine:
         self.tokenizer = FakeTokenizer()
         self.chat_format = FakeChatFormat()
         self.context_size = 64
-        self.prompt_cache = None
+        self.page_store = None
         self.notes: tuple[str, ...] = ()
         self.exit_notes: tuple[str, ...] = ()
         self.last_words: tuple[str, ...] = ()
@@ -149,9 +149,7 @@ class FakeEngine:
         self.config: Any = None
         self.is_closed = False
 
-    def __call__(
-        self, config: Any, on_progress: Any = None, cluster_loader: Any = None
-    ) -> "FakeEngine":
+    def __call__(self, config: Any, on_progress: Any = None, share: Any = None) -> "FakeEngine":
         self.config = config
         if on_progress:
             on_progress("loading", 0.5)

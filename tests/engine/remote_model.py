@@ -3,15 +3,18 @@
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.head_part import HeadPart
+from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.backends.model_part import StepOfPart, Values
 from sharpi.engine.cluster.step_message import read_step, step_body
 from sharpi.engine.engine import Engine
 from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.drafting import Drafting
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import read_facts
 from sharpi.tiers.layer_division import first_layers
@@ -110,11 +113,13 @@ def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
     )
     remote = LateLayers(late, num_ranks, config.hidden_size)
     head = HeadPart(config, weights, settings, own.pool) if config.has_head else None
+    parts: Any = [own, remote, output]
+    memory = ModelMemory(parts, head, parts[1], drops_windows=settings.window_pages > 0)
     runner = Runner(
-        settings, weights.output.rows, [own, remote, output], head=head,  # type: ignore[list-item]
-        has_states=bool(config.states), remote=remote,  # type: ignore[arg-type]
+        settings, weights.output.rows, parts, memory,
+        has_states=bool(config.states), remote=parts[1], returns_hidden=head is not None,
     )  # fmt: skip
     return SimpleNamespace(
-        config=engine.config, runner=runner, prompt_cache=None, speculator=engine.speculator,
-        tokenizer=engine.tokenizer, remote=remote,
+        config=engine.config, runner=runner, page_store=None, tokenizer=engine.tokenizer,
+        proposer=lambda: Drafting(engine.speculator, runner, head), remote=remote, head=head,
     )  # fmt: skip

@@ -87,5 +87,5 @@ def assert_nothing_is_left(scheduler: Scheduler, engine: Engine) -> None:
     assert scheduler.cache.num_evictable == 0
     assert sorted(runner.pages._free) == list(range(runner.pages.size))
     # A state of a draft that was right changes places with the sequence's own.
-    states = sorted(runner.states._free + runner.draft_states._free)
-    assert states == list(range(runner.states.size + runner.draft_states.size))
+    states = sorted(runner.states._free + runner.states_after._free)
+    assert states == list(range(runner.states.size + runner.states_after.size))

@@ -64,7 +64,7 @@ def test_two_drafts_after_every_token_are_those_of_transformers(case: str, load:
     ids, want = expected(case)
     engine = load(case, speculation=drafting(assistant(case)), precision="f32")
     Sequence(engine.runner).extend(ids.tolist())
-    hidden, head, pages = engine.runner.hidden.copy(), engine.runner.head, np.zeros(1, np.int32)
+    hidden, head, pages = engine.runner.hidden.copy(), engine.features.head, np.zeros(1, np.int32)
     assert head is not None
     for i in range(len(ids) - 1):
         first = head.predict(ids[i + 1 : i + 2], i, pages, hidden[i : i + 1])

@@ -64,9 +64,9 @@ def predicted(engine: Engine, ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
     """The model's hidden states, and the head's output and logits after the last token but one."""
     Sequence(engine.runner).extend(ids)
     hidden = engine.runner.hidden.copy()
-    assert engine.runner.head is not None
+    assert engine.features.head is not None
     pages = np.arange(4, dtype=np.int32)
-    out = engine.runner.head.predict(np.array(ids[1:], np.int32), 0, pages, hidden[:-1])
+    out = engine.features.head.predict(np.array(ids[1:], np.int32), 0, pages, hidden[:-1])
     return hidden, out.hidden.copy(), out.logits.copy()
 
 
@@ -114,7 +114,7 @@ def test_the_head_answers_as_others_do(
         ids = arrays["tokens"].astype(np.int32)
     engine = load(headed(case), speculation=MTP, precision="f32")
     Sequence(engine.runner).extend(ids.tolist())
-    hidden, head = engine.runner.hidden.copy(), engine.runner.head
+    hidden, head = engine.runner.hidden.copy(), engine.features.head
     assert head is not None
     pages = np.zeros(1, np.int32)
     found = [
@@ -139,7 +139,7 @@ def test_the_head_has_the_same_bits_in_any_passes(
     path = requantise(headed(case), tmp_path / "q.gguf", GGMLQuantizationType.Q8_0)
     engine = load(path, speculation=MTP, precision=precision)
     hidden, out, logits = predicted(engine, IDS)
-    head, pages = engine.runner.head, np.arange(4, dtype=np.int32) + 8
+    head, pages = engine.features.head, np.arange(4, dtype=np.int32) + 8
     assert head is not None
     ids = np.array(IDS[1:], np.int32)
     for i in range(len(ids) - 1):
@@ -259,14 +259,14 @@ def test_a_file_without_a_head_is_refused_by_name_only(load: Load) -> None:
     with pytest.raises(UsageError, match="no layer for multi-token prediction"):
         load("qwen3moe", speculation=MTP)
     auto = Speculation(kinds=("ngram", "mtp"), is_auto=True)
-    assert load("qwen3moe", speculation=auto).runner.head is None
+    assert load("qwen3moe", speculation=auto).features.head is None
     # This file has the key, and no tensors.
-    assert load("glm4moe", speculation=auto).runner.head is None
+    assert load("glm4moe", speculation=auto).features.head is None
 
 
 def test_a_trace_has_no_head(headed: Callable[[str], Path], load: Load, tmp_path: Path) -> None:
     experts = ExpertConfig(trace=tmp_path / "trace.npz")
-    assert load(headed("qwen3moe"), speculation=MTP, experts=experts).runner.head is None
+    assert load(headed("qwen3moe"), speculation=MTP, experts=experts).features.head is None
 
 
 def test_a_head_of_which_files_say_too_little_is_left_alone(
@@ -275,7 +275,7 @@ def test_a_head_of_which_files_say_too_little_is_left_alone(
     """K-EXAONE's head may have a window or none; a guess would only make bad drafts."""
     path = headed("exaone-moe")
     usual = load(path, speculation=USUAL_DRAFTS)
-    assert usual.runner.head is None
+    assert usual.features.head is None
     assert answer(usual, IDS[:20], 4)
     with pytest.raises(UsageError, match="no layer for multi-token prediction that sharpi knows"):
         load(path, speculation=MTP)

@@ -45,7 +45,7 @@ def test_greedy_text_of_every_family_is_the_same(case: str, load: Load) -> None:
     assert 0 < statistics.num_accepted < statistics.num_checked
     assert statistics.num_steps < 40
     runner = engine.runner
-    states = sorted(runner.states._free + runner.draft_states._free)
+    states = sorted(runner.states._free + runner.states_after._free)
     assert states == list(range(len(states)))
 
 

@@ -121,7 +121,7 @@ class Conversation:
 
     @property
     def _known_answers(self) -> "AnswerIds | None":
-        cache = self._engine.prompt_cache
+        cache = self._engine.page_store
         return None if cache is None else cache.answers
 
     def keep(self, generation: "Generation") -> None:

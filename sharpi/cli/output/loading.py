@@ -34,7 +34,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
 
     with joined(config) as cluster_loader:
         with ProgressBar() as bar:
-            engine = load_engine(config, on_progress=bar.show, cluster_loader=cluster_loader)
+            engine = load_engine(config, on_progress=bar.show, share=cluster_loader)
         try:
             _note_all(engine.notes)
             if cluster_loader is not None and follows(config):

@@ -21,11 +21,12 @@ from sharpi.engine.cluster.agreement import (
     require_alike,
     require_parts,
 )
-from sharpi.engine.cluster.lending_round import LendingRound, LoadedModel
+from sharpi.engine.cluster.lending_round import LendingRound
 from sharpi.engine.cluster.pipeline import Follower, RemotePart
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
+from sharpi.engine.sockets import LayerShare, LoadedModel
 from sharpi.errors import ClusterError, SharpiError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
@@ -39,11 +40,14 @@ from sharpi.units import format_bytes
 _LOOK_SECONDS = 0.2
 
 
-class ClusterLoader(Closing):
+class ClusterLoader(LayerShare, Closing):
     """One rank's side of loading a model over several ranks; `notes` say what was decided."""
+
+    is_shared = True
 
     def __init__(self, group: Group, config: ClusterConfig) -> None:
         self._group, self._config = group, config
+        self.is_first = group.rank == 0
         self.layers: range | None = range(0)  # None if this process runs all layers
         self._ring: tuple[int, ...] = ()  # the ranks that run layers
         self._round: LendingRound | None = None
@@ -52,11 +56,6 @@ class ClusterLoader(Closing):
         self.notes: tuple[str, ...] = ()
         self.reports: dict[int, RankReport] = {}  # by rank, once the first rank has ended the run
         self.remote: RemotePart | None = None  # on the first rank, once `parts` was called
-
-    @property
-    def is_first(self) -> bool:
-        """True on the rank that embeds the tokens and samples."""
-        return self._group.rank == 0
 
     def complete(self, file: GgufFile) -> GgufFile:
         """Returns the file with the tensors of all parts of a split model.

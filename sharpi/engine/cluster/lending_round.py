@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
-
 from sharpi.cluster.group import Group
-from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.cluster.agreement import layers_of_parts
 from sharpi.engine.lending.expert_client import ExpertClient, ExpertSourceSelector
 from sharpi.engine.lending.lender import (
@@ -17,14 +14,11 @@ from sharpi.engine.lending.lender import (
     lend,
     share_text,
 )
-from sharpi.engine.records.expert_records import ExpertRecords
+from sharpi.engine.sockets import LoadedModel
 from sharpi.experts.native.store_layout import read_layout
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.rates import measure_disk
-from sharpi.model.config import ModelConfig
-from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import Tier, TierPlan
-from sharpi.tiers.settings import EngineSettings
 
 _DISK_SECONDS = 0.1
 
@@ -51,18 +45,6 @@ def expert_sizes(file: GgufFile, num_layers: int) -> dict[int, tuple[int, int]]:
     """Returns, by layer, the number of experts and the bytes of one expert."""
     sizes = enumerate(read_layout(file, num_layers).layers)
     return {index: (each.num_experts, each.expert_bytes) for index, each in sizes}
-
-
-class LoadedModel(Struct, frozen=True):
-    """A rank's loaded model; `tier` has the slots in RAM, None if all experts are mapped."""
-
-    file: GgufFile
-    config: ModelConfig
-    weights: ModelWeights
-    settings: EngineSettings
-    plan: TierPlan | None
-    tier: ExpertTier | None
-    records: ExpertRecords
 
 
 class LendingRound:

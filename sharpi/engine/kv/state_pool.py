@@ -2,6 +2,8 @@
 
 from sharpi.engine.kv.pages import Pool, State
 from sharpi.errors import ContextFullError
+from sharpi.ops.state_layout import num_draft_states, num_states
+from sharpi.tiers.settings import EngineSettings
 
 
 class StatePool(Pool):
@@ -16,3 +18,12 @@ class StatePool(Pool):
                 " one of them first"
             )
         return state
+
+
+def state_pools(settings: EngineSettings, *, has_states: bool) -> tuple[StatePool, StatePool]:
+    """Returns the sequences' states and snapshots, and the states after each token of a check."""
+    if not has_states:
+        return StatePool(0), StatePool(0)
+    count = num_states(settings.num_parallel)
+    num_after = num_draft_states(settings.num_parallel, settings.max_drafts)
+    return StatePool(count), StatePool(num_after, first=count)

@@ -1,67 +1,59 @@
 """Drafting: adds drafts of next tokens to the requests of a step, which checks the drafts."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
+from sharpi.engine.backends.draft_head import DraftHead
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.head_following import HeadFollowing
 from sharpi.engine.scheduling.request import Request
-from sharpi.engine.scheduling.steps import ScheduledRequest, StartedStep
-from sharpi.speculation.speculator import SequenceDrafts, SequenceRequest, Speculator, StepDrafts
+from sharpi.engine.scheduling.steps import (
+    ScheduledRequest,
+    StartedStep,
+    StepProposal,
+    TokenProposer,
+)
+from sharpi.speculation.speculator import SequenceDrafts, SequenceRequest, Speculator
 
 
-class Drafted(NamedTuple):
-    """The batch of a step, with drafts added; `learn` learns from `drafts`.
-
-    If `may_run_ahead`, a GPU may begin the next step, of one token, before the host knows that
-    token.
-    """
-
-    batch: list[ScheduledRequest]
-    drafts: StepDrafts | None = None  # None where no drafts were looked for
-    may_run_ahead: bool = True
-
-
-class Drafting:
+class Drafting(TokenProposer):
     """Adds drafts to the steps of one scheduler, which the `runner` computes.
 
-    `follows_prompts`: an MTP head needs the hidden states of steps without outputs, too.
+    An MTP `head` of the model, if there is one, needs the hidden states of all steps.
     """
 
-    def __init__(self, speculator: Speculator, runner: Runner) -> None:
+    def __init__(self, speculator: Speculator, runner: Runner, head: DraftHead | None) -> None:
         self._speculator, self._context_size = speculator, runner.context_size
         self._runner = runner
         self._heads: HeadFollowing | None = None
-        self.follows_prompts = runner.head is not None
+        self.follows_prompts = head is not None
         # Models draft in most steps, and heads from hidden states that a next step overwrites.
         self._may_run_ahead = not (self.follows_prompts or speculator.has_models)
-        if runner.head is not None:
-            least = speculator.settings.min_probability
-            self._heads = HeadFollowing(runner, runner.head, least)
+        if head is not None:
+            self._heads = HeadFollowing(runner, head, speculator.settings.min_probability)
         # Steps in progress share the states that recurrent layers leave behind.
         self._shares_states = bool(runner.states.size)
         self._num_before: list[int] = []  # tokens of each answer before the step that ends
         self._is_whole = True  # no request of that step has ended since it began
 
-    def with_drafts(self, batch: Sequence[ScheduledRequest], num_steps: int) -> Drafted:
+    def propose(self, batch: list[ScheduledRequest], num_steps: int) -> StepProposal:
         """Returns the batch with drafts added; adds none to a step with a part of a prompt.
 
         `num_steps` steps are usually in progress, this one included. A step that a GPU has begun
         already gets no drafts. If drafts were found, the GPU does not begin the next step early.
         """
         if any(scheduled.is_prompt for scheduled in batch) or self._speculator.skips_search():
-            return Drafted(list(batch), may_run_ahead=self._may_run_ahead)
+            return StepProposal(batch, may_run_ahead=self._may_run_ahead)
         most = self._speculator.max_drafts // (num_steps if self._shares_states else 1)
         sequences = [self._sequence_request(scheduled.request, most) for scheduled in batch]
         drafts = self._speculator.choose(sequences, most, num_steps)
         has_drafts = any(drafts.drafts)
         if has_drafts and self._runner.is_ahead:
-            return Drafted(list(batch), may_run_ahead=False)
+            return StepProposal(batch, may_run_ahead=False)
         drafted = [
-            scheduled._replace(drafts=draft.tokens) if draft is not None else scheduled
+            scheduled._replace(proposed=draft.tokens) if draft is not None else scheduled
             for scheduled, draft in zip(batch, drafts.drafts, strict=True)
         ]
-        return Drafted(drafted, drafts, self._may_run_ahead and not has_drafts)
+        return StepProposal(drafted, drafts, self._may_run_ahead and not has_drafts)
 
     def _sequence_request(self, request: Request, most: int) -> SequenceRequest:
         if request.drafts is None:
@@ -105,16 +97,16 @@ class Drafting:
         """Passes a step's seconds and chosen tokens to the speculator, which learns from them."""
         if self._heads is not None:
             self._heads.take_decoded(started)
-        if started.drafts is None or not self._is_whole:
+        if started.proposed is None or not self._is_whole:
             return
         tokens = [
             scheduled.request.generation_state.ids[before:]
             for scheduled, before in zip(started.batch, self._num_before, strict=True)
         ]
-        self._speculator.record(started.drafts, seconds, tokens)
+        self._speculator.record(started.proposed, seconds, tokens)
 
     def pause(self, requests: Iterable[Request]) -> None:
-        """Ends drafting for these requests; `with_drafts` may begin it again."""
+        """Ends drafting for these requests; `propose` may begin it again."""
         for request in requests:
             if request.drafts is not None:
                 self.end(request)

@@ -5,7 +5,7 @@ from typing import Protocol
 from sharpi.config import RunConfig
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
-from sharpi.speculation.speculator import Speculator
+from sharpi.engine.scheduling.steps import TokenProposer
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 
@@ -14,6 +14,11 @@ class Model(Protocol):
 
     config: RunConfig  # the user's settings
     runner: Runner  # computes the steps
-    prompt_cache: PromptCache | None  # on disk; None without one
-    speculator: Speculator  # drafts tokens if it is on
     tokenizer: Tokenizer  # turns tokens into text
+
+    @property
+    def page_store(self) -> PromptCache | None:
+        """Keeps pages for later runs; None without one."""
+
+    def proposer(self) -> TokenProposer:
+        """Returns what proposes tokens to the steps of one scheduler."""

@@ -156,9 +156,9 @@ class PageTable:
         sequences are told apart. A lone conversation is one sequence over all its requests.
 
         The last `num_drafts` tokens are drafts. `finish` records the tokens before them and the
-        accepted drafts, and `drop_drafts` discards the others.
+        accepted drafts, and `drop_rejected` discards the others.
         """
-        self.drop_drafts()
+        self.drop_rejected()
         if self._windows is not None:
             self._windows.hold(self.length, self.length + len(ids))
         state, after = None, tuple[State, ...]()
@@ -227,10 +227,10 @@ class PageTable:
         self.length = length
         return True
 
-    def drop_drafts(self) -> None:
+    def drop_rejected(self) -> None:
         """Frees the states of drafts that `finish` did not record."""
         if self._state is not None:
-            self._state.drop_drafts()
+            self._state.drop_rejected()
 
     def save_snapshot(self) -> None:
         """Keeps a snapshot of the recurrent layers' state for texts that begin the same."""

@@ -60,7 +60,7 @@ class PrefixCache:
         self._clock = count(1)
         self._evictable: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = StateSnapshots(runner, disk)
-        self.draft_states = runner.draft_states
+        self.states_after = runner.states_after
         self.windows = runner.windows
         self.num_evictable = 0
         self._by_number: dict[int, CachedPage] = {}

@@ -16,20 +16,20 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
-from sharpi.engine.scheduling.drafting import Drafted, Drafting
 from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.steps import (
+    FaultIsolation,
     ScheduledRequest,
     StartedStep,
     StepComposer,
+    StepProposal,
     StepsInFlight,
     takes_largest,
 )
-from sharpi.engine.scheduling.suspects import Suspects
 from sharpi.errors import UsageError
 
 # The logits of an output, or only the id of the largest.
@@ -55,16 +55,14 @@ class Scheduler:
         model.runner.prepare()
         self._tokenizer, self._runner = model.tokenizer, model.runner
         self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
-        self.cache = cache or PrefixCache(model.runner, disk=model.prompt_cache)
+        self.cache = cache or PrefixCache(model.runner, disk=model.page_store)
         self._inbox = Inbox()
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self.cache, max_parallel, pages)
         self._flight = StepsInFlight(model.runner.num_ranks)
         self._composer = StepComposer(model.runner, self._run_queue, self._fail)
-        self._suspects = Suspects()
-        self._drafting: Drafting | None = None
-        if model.speculator.is_on:
-            self._drafting = Drafting(model.speculator, model.runner)
+        self._faults = FaultIsolation()
+        self._proposer = model.proposer()
         self.slots = SlotTexts(self.cache, model.runner, self._run_queue.slot_texts)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
@@ -139,7 +137,7 @@ class Scheduler:
         if queue.waiting:
             queue.admit()
         if batch := self._composer.next(self._candidates()):
-            self._begin(self._with_drafts(batch))
+            self._begin(self._with_proposals(batch))
         if flight and (flight.is_full or not batch):
             self._finish(flight.next())
         if self.cache.disk is not None:
@@ -160,21 +158,19 @@ class Scheduler:
         After a failed step, the requests that were in it run alone, one after the other.
         """
         requests = self._flight.idle(self._run_queue.running)
-        return self._suspects.next_alone(requests) if self._suspects.goals else requests
+        return self._faults.next_alone(requests) if self._faults.goals else requests
 
-    def _with_drafts(self, batch: list[ScheduledRequest]) -> Drafted:
-        """Adds drafts, unless requests of a failed step are being run alone."""
-        if self._drafting is None:
-            return Drafted(batch)
+    def _with_proposals(self, batch: list[ScheduledRequest]) -> StepProposal:
+        """Adds proposed tokens, unless requests of a failed step are being run alone."""
         running = self._run_queue.running
-        if self._suspects.goals:
-            self._drafting.pause(running)
-            return Drafted(batch, may_run_ahead=False)
-        return self._drafting.with_drafts(batch, min(self._runner.num_ranks, len(running)))
+        if self._faults.goals:
+            self._proposer.pause(running)
+            return StepProposal(batch, may_run_ahead=False)
+        return self._proposer.propose(batch, min(self._runner.num_ranks, len(running)))
 
-    def _begin(self, drafted: Drafted) -> None:
+    def _begin(self, proposal: StepProposal) -> None:
         """Begins a step; a request without outputs counts as computed from here on."""
-        batch, drafts, may_run_ahead = drafted
+        batch, proposed, may_run_ahead = proposal
         segments = [scheduled.segment() for scheduled in batch]
         start = time.perf_counter()
         try:
@@ -191,14 +187,14 @@ class Scheduler:
             if not len(segment.outputs):
                 self._computed(scheduled)
         tables = [scheduled.request.table for scheduled in batch]
-        self._flight.add(StartedStep(batch, segments, tables, step, start, drafts))
+        self._flight.add(StartedStep(batch, segments, tables, step, start, proposed))
 
     def _finish(self, started: StartedStep) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
         rows = [row for row, each in enumerate(started.segments) if len(each.outputs)]
         valid = [row for row in range(len(started.batch)) if started.is_wanted(row)]
         wanted = [row for row in rows if row in valid]
-        if not wanted and not (valid and self._drafting and self._drafting.follows_prompts):
+        if not wanted and not (valid and self._proposer.follows_prompts):
             self._runner.discard(started.step)
             return
         try:
@@ -206,16 +202,14 @@ class Scheduler:
         except Exception as error:
             self._failed([started.batch[row] for row in wanted or valid], error)
             return
-        if self._drafting is not None:
-            self._drafting.computed(started)
+        self._proposer.computed(started)
         seconds = self._flight.seconds_of(started)
         end = 0
         for row in rows:
             first, end = end, end + len(started.segments[row].outputs)
             if row in wanted:
                 self._take(started.batch[row], choices[first:end])
-        if self._drafting is not None:
-            self._drafting.learn(started, seconds)
+        self._proposer.learn(started, seconds)
 
     def _choices(self, started: StartedStep) -> Sequence[Choice] | npt.NDArray[np.float32]:
         logits = self._runner.finish(started.step)
@@ -224,24 +218,24 @@ class Scheduler:
     def _take(
         self, scheduled: ScheduledRequest, choices: Sequence[Choice] | npt.NDArray[np.float32]
     ) -> None:
-        """Records the computed tokens, and chooses next tokens as long as the drafts are right.
+        """Records the computed tokens, and chooses next tokens while the proposed ones are right.
 
-        Each token is chosen as it would be without drafts. A draft is right if it is that token.
+        Each token is chosen as if none were proposed. A proposed token is right if it is that one.
         """
         request = scheduled.request
         self._computed(scheduled)
-        for choice, draft in zip(choices, (*scheduled.drafts, None), strict=False):
+        for choice, proposed in zip(choices, (*scheduled.proposed, None), strict=False):
             self._choose(request, choice)
-            if draft is None or not request.continues_with(draft):
+            if proposed is None or not request.continues_with(proposed):
                 break
             request.computed(1)
         if request.table is not None:
-            request.table.drop_drafts()
+            request.table.drop_rejected()
 
     def _computed(self, scheduled: ScheduledRequest) -> None:
         scheduled.request.computed(scheduled.num_tokens)
-        if self._suspects.goals:
-            self._suspects.computed(scheduled.request)
+        if self._faults.goals:
+            self._faults.computed(scheduled.request)
 
     def _failed(self, batch: list[ScheduledRequest], error: Exception) -> None:
         """Ends a failed step's request; if it had several, each runs alone to find the cause."""
@@ -249,7 +243,7 @@ class Scheduler:
             self._fail(batch[0].request, error)
             return
         for scheduled in batch:
-            self._suspects.add(scheduled.request, scheduled.num_tokens)
+            self._faults.add(scheduled.request, scheduled.num_tokens)
 
     def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state
@@ -283,13 +277,12 @@ class Scheduler:
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is ignored."""
         self._run_queue.remove(request)
-        if self._suspects.goals:
-            self._suspects.forget(request)
+        if self._faults.goals:
+            self._faults.forget(request)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))
-        if self._drafting is not None:
-            self._drafting.end(request)
+        self._proposer.end(request)
 
 
 __all__ = ["Model", "RequestId", "Scheduler"]

@@ -6,7 +6,7 @@ that all ranks work at once. On one machine a step ends before the next begins.
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -32,18 +32,18 @@ _NEWEST_SHARE = 0.3
 class ScheduledRequest(NamedTuple):
     """A request's tokens in a step; `is_prompt` unless the request decodes.
 
-    A decoding request may have `drafts`, to be checked after its newest token.
+    A decoding request may have `proposed` tokens, to be checked after its newest token.
     """
 
     request: Request
     num_tokens: int
     is_prompt: bool
-    drafts: tuple[int, ...] = ()
+    proposed: tuple[int, ...] = ()
 
     def segment(self) -> Segment:
         """Builds the request's part of the step."""
-        if self.drafts:
-            return self.request.checking_segment(self.drafts)
+        if self.proposed:
+            return self.request.checking_segment(self.proposed)
         return self.request.segment(self.num_tokens)
 
 
@@ -53,8 +53,8 @@ def takes_largest(batch: Sequence[ScheduledRequest]) -> bool:
     A GPU's recorded step finds the largest logit of one output only. With several requests in a
     step, all logits are copied back.
     """
-    request, num_tokens, is_prompt, drafts = batch[0]
-    is_alone = len(batch) == num_tokens == 1 and not is_prompt and not drafts
+    request, num_tokens, is_prompt, proposed = batch[0]
+    is_alone = len(batch) == num_tokens == 1 and not is_prompt and not proposed
     return is_alone and request.generation_state.takes_largest
 
 
@@ -154,7 +154,7 @@ class StartedStep(Struct, frozen=True):
     tables: Sequence[PageTable | None]
     step: StepInFlight
     start: float  # of the step, in seconds
-    drafts: StepDrafts | None = None  # None where no drafts were looked for
+    proposed: StepDrafts | None = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
         """Returns True if the request of row `row` has neither ended nor lost its pages since."""
@@ -209,3 +209,70 @@ class StepsInFlight:
             return list(requests)
         idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]
         return idle[: -(-len(requests) // self._num_ranks)]
+
+
+class StepProposal(NamedTuple):
+    """The batch of a step, with proposed tokens; the proposer learns from `proposed`.
+
+    If `may_run_ahead`, a GPU may begin the next step, of one token, before the host knows that
+    token.
+    """
+
+    batch: list[ScheduledRequest]
+    proposed: StepDrafts | None = None  # None where no drafts were looked for
+    may_run_ahead: bool = True
+
+
+class TokenProposer:
+    """The socket for what proposes next tokens, which a step then checks; this one has none.
+
+    `follows_prompts`: it needs the hidden states of steps without outputs, too.
+    """
+
+    follows_prompts = False
+
+    def propose(self, batch: list[ScheduledRequest], num_steps: int) -> StepProposal:
+        """Returns the batch with proposed tokens; `num_steps` are usually in progress."""
+        return StepProposal(batch)
+
+    def computed(self, started: StartedStep) -> None:
+        """Is called after a step, before its tokens are chosen."""
+
+    def learn(self, started: StartedStep, seconds: float) -> None:
+        """Is called when the tokens of a step that took `seconds` are chosen."""
+
+    def pause(self, requests: Iterable[Request]) -> None:
+        """Proposes nothing for these requests until `propose` is called again."""
+
+    def end(self, request: Request) -> None:
+        """Is called when a request has ended."""
+
+
+class FaultIsolation:
+    """The requests of a failed step, which run alone until the one at fault is found.
+
+    A request is no longer suspected once it has computed, alone, its tokens of that step.
+    """
+
+    def __init__(self) -> None:
+        self.goals: dict[Request, int] = {}  # num_computed at which each is cleared
+
+    def add(self, request: Request, num_tokens: int) -> None:
+        """Adds a request of the failed step, which had `num_tokens` tokens in that step."""
+        self.goals[request] = request.num_computed + num_tokens
+        if request.table is not None and not request.table.is_valid:
+            request.release()
+
+    def next_alone(self, running: Iterable[Request]) -> list[Request]:
+        """Returns the suspect to run now; all of `running` if none of them is suspected."""
+        requests = list(running)
+        return [request for request in requests if request in self.goals][:1] or requests
+
+    def computed(self, request: Request) -> None:
+        """Ends the suspicion of a request if it has computed its tokens of the failed step."""
+        if request.num_computed >= self.goals.get(request, 0):
+            self.forget(request)
+
+    def forget(self, request: Request) -> None:
+        """Ends the suspicion of a request, as when the request has ended."""
+        self.goals.pop(request, None)

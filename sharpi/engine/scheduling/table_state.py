@@ -15,7 +15,7 @@ class TableState:
     """
 
     def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
-        self._snapshots, self._of_drafts = cache.states, cache.draft_states
+        self._snapshots, self._of_drafts = cache.states, cache.states_after
         self.now, self.are_known = self._snapshots.allocate(page, offset)
         self.after: deque[State] = deque()  # the tokens of the current step
         self.is_valid = True
@@ -41,7 +41,7 @@ class TableState:
             self._of_drafts.free(self.now)
             self.now = self.after.popleft()
 
-    def drop_drafts(self) -> None:
+    def drop_rejected(self) -> None:
         """Frees the states after drafts that were not accepted."""
         while self.after:
             self._of_drafts.free(self.after.popleft())
@@ -55,7 +55,7 @@ class TableState:
 
         `place` is the last token's page, and the number of its tokens; None without tokens.
         """
-        self.drop_drafts()
+        self.drop_rejected()
         if not self.is_valid or place is None:
             self._snapshots.free(self.now)
             return

@@ -34,7 +34,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         found.hosts.append(host)
         found.options.append(options)
 
-    def load(config: RunConfig, on_progress: Any, cluster_loader: Any = None) -> Engine:
+    def load(config: RunConfig, on_progress: Any, share: Any = None) -> Engine:
         found.configs.append(config)
         return load_engine(RunConfig(model=demo_model()))
 

@@ -223,7 +223,7 @@ def test_an_assistant_reads_copies_of_the_keys_on_a_gpu(place: str, load: Load) 
     with np.load(path.with_suffix(".npz")) as model, np.load(beside.with_suffix(".npz")) as own:
         ids, want = model["tokens"].astype(np.int32), own["logits"]
     Sequence(engine.runner).extend(ids.tolist())
-    hidden, head, pages = engine.runner.hidden.copy(), engine.runner.head, np.zeros(1, np.int32)
+    hidden, head, pages = engine.runner.hidden.copy(), engine.features.head, np.zeros(1, np.int32)
     assert head is not None
     assert engine.plan is not None
     copies = engine.runner.settings.num_pages * head.pages.page_bytes

@@ -7,6 +7,7 @@ import pytest
 
 from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
+from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
@@ -40,7 +41,8 @@ def split_runner(engine: Engine) -> Runner:
         for layers in [*ranges(engine), end]
     ]
     has_states = bool(config.states)
-    return Runner(settings, weights.output.rows, parts, has_states=has_states)
+    memory = ModelMemory(parts, None, None, drops_windows=False)
+    return Runner(settings, weights.output.rows, parts, memory, has_states=has_states)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,7 +4,7 @@ The other rank is in this process: requests and replies are the bytes that would
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,16 @@ from streamed_models import DEMO, NUM_EXPERTS, NUM_LAYERS, decode, write_mixed_m
 
 from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import ModelPart
-from sharpi.engine.cluster.lending_round import LoadedModel
 from sharpi.engine.engine import Engine
 from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.lender import MAX_TOKENS, WARM_UP, ExpertPrograms, Loan
 from sharpi.engine.loader import load_engine
+from sharpi.engine.sockets import LayerShare, LoadedModel
 from sharpi.errors import ClusterError
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import format_stats
-from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.gguf.reader import open_gguf
 
 pytestmark = pytest.mark.native
 REFERENCES = DEMO.parents[2] / "tests" / "references" / "data"
@@ -57,12 +57,10 @@ class OtherRank:
         """Has nothing to end."""
 
 
-class Ranks:
+class Ranks(LayerShare):
     """Shares a model as `ClusterLoader` does, with `num_ranks` others that lend every expert."""
 
-    layers = remote = None
-    is_first, begins_paused = True, False
-    notes = ()
+    is_shared, begins_paused = True, False
     client: ExpertClient
 
     def __init__(self, num_ranks: int = 1, lost_after: int = NOBODY) -> None:
@@ -71,14 +69,7 @@ class Ranks:
         self.said: list[str] = []
         self._programs: list[ExpertPrograms] = []
 
-    def complete(self, file: GgufFile) -> GgufFile:
-        return file
-
-    def agree(self, config: RunConfig, file: object, model: object, settings: object,
-              hardware: object, gpus: object) -> object:  # fmt: skip
-        return settings
-
-    def parts(self, own: list[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
+    def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         assert loaded.tier is not None
         loans = list(self._loans(loaded))
         layers = {loan.layer for loan in loans}
@@ -93,7 +84,7 @@ class Ranks:
         if self.begins_paused:
             self.client.pause()
         loaded.tier.use_remote(self.client)
-        return own
+        return list(own)
 
     def _loans(self, loaded: LoadedModel) -> Iterator[Loan]:
         for index, layer in enumerate(loaded.weights.layers):
@@ -118,7 +109,7 @@ def load_shared() -> Iterator[Callable[..., Engine]]:
 
     def load(model: Path, ranks: Ranks, **options: object) -> Engine:
         config = RunConfig(model, **options)  # type: ignore[arg-type]
-        engines.append((load_engine(config, cluster_loader=ranks), ranks))  # type: ignore[arg-type]
+        engines.append((load_engine(config, share=ranks), ranks))
         return engines[-1][0]
 
     yield load

@@ -101,7 +101,7 @@ class _Loader:
         cluster = self._config.cluster
         cluster_loader = None if cluster is None else join(self._config, cluster)
         show = self._bar.show if self._is_first else None
-        engine = load_engine(self._config, show, cluster_loader=cluster_loader)
+        engine = load_engine(self._config, show, share=cluster_loader)
         if self._is_first:
             for line in engine.notes:
                 print_note(line)
