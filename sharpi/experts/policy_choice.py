@@ -76,7 +76,7 @@ def learned_sizes(config: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tu
         _kind(config, ExpertShape(num_experts, 1, (1,), on_gpu, uses_small_maps=uses_small_maps))
         for uses_small_maps in (False, True)
     )
-    if on_gpu and usual.has_budget:
+    if on_gpu and usual.prefetches:
         usual = little = PolicyKind.LEARNED_KEEP
     return learned_bytes(usual, num_experts), learned_bytes(little, num_experts)
 
@@ -114,8 +114,6 @@ def choose_predictor(config: ExpertConfig, shape: ExpertShape) -> str | None:
 
 def _kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
     name = config.policy or ("static" if config.resident else None)
-    if name is None and config.predictor == LEARNED:
-        name = LEARNED
     if name is None:
         return _default_kind(config, shape)
     kind = policy_kind(name)
@@ -125,22 +123,26 @@ def _kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def _default_kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    """Returns the policy with the most hits in measurements, of those that can be used here."""
+    """Returns slru for slots in VRAM, a learned policy for those in RAM, lru if all experts fit."""
+    if config.predictor == LEARNED:
+        return PolicyKind.LEARNED_PREFETCH if config.prefetch else PolicyKind.LEARNED_KEEP
     if shape.all_fit:
         return PolicyKind.LRU
-    may_prefetch = config.prefetch and not (shape.on_gpu or shape.uses_small_maps)
+    if shape.on_gpu:
+        return PolicyKind.SLRU
+    may_prefetch = config.prefetch and not shape.uses_small_maps
     return PolicyKind.LEARNED_PREFETCH if may_prefetch else PolicyKind.LEARNED_KEEP
 
 
-def falls_back(config: ExpertConfig, kind: PolicyKind) -> bool:
-    """Returns True if lru may replace the learned policy when measurements show that lru is faster.
+def is_default(config: ExpertConfig, kind: PolicyKind) -> bool:
+    """Returns True if the slots change by a default policy, which trials may switch off.
 
     False if the user chose a policy, a load budget or the learned predictor.
     """
-    is_default = (
-        config.policy is None and config.predictor != LEARNED and config.load_budget is None
+    is_chosen = (
+        config.policy is not None or config.predictor == LEARNED or config.load_budget is not None
     )
-    return is_default and kind.keeps_misses
+    return not is_chosen and kind is not PolicyKind.STATIC
 
 
 def _resident_set(

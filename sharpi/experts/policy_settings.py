@@ -7,57 +7,32 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.errors import UsageError
+from sharpi.ops.slot_rules import whole
 
 
 class PolicyKind(IntEnum):
-    """The kinds of policies; the numbers are those of kernels/cpu/experts/policy/policy.h."""
+    """The kinds of policies, with their numbers in kernels/slot_rules.h."""
 
     SLRU = 0
-    LEARNED = 1
-    LEARNED_TOKEN_END = 2
-    LEARNED_RETAIN = 3
-    LEARNED_KEEP = 4
     LRU = 5
     LFRU = 6
-    LFU = 7
     STATIC = 8
-    LFRU_TOTAL = 9
+    LEARNED_KEEP = 4
     LEARNED_PREFETCH = 10
 
     @property
     def is_learned(self) -> bool:
-        """True if the policy learns online which experts come next."""
-        return PolicyKind.LEARNED <= self <= PolicyKind.LEARNED_KEEP or (
-            self is PolicyKind.LEARNED_PREFETCH
-        )
+        """True if the policy learns online which experts come next.
 
-    @property
-    def keeps_misses(self) -> bool:
-        """True if a missed expert may get a slot when it is used, while its bytes are in memory."""
+        It then decides at once whether a missed expert gets a slot.
+        """
         return self in (PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH)
 
     @property
-    def loads_later(self) -> bool:
-        """True if a missed expert gets a slot only after its use, and may have to be read again."""
-        return self.is_learned and not self.keeps_misses
-
-    @property
-    def decides_ahead(self) -> bool:
-        """True if the policy loads experts two layers before they are used."""
-        return self in (PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH)
-
-    @property
     def prefetches(self) -> bool:
-        """True if the policy loads experts that were not missed."""
-        return self.decides_ahead or self is PolicyKind.LEARNED_TOKEN_END
+        """True if the policy loads experts that were not missed, as many as a budget allows."""
+        return self is PolicyKind.LEARNED_PREFETCH
 
-    @property
-    def has_budget(self) -> bool:
-        """True if the policy adapts so that its loads per token meet a budget."""
-        return self.is_learned and self is not PolicyKind.LEARNED_KEEP
-
-
-_FIRST_CHOICE = 64  # a fixed set is first chosen after one part in so many of `warm_pin_after`
 
 POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
 
@@ -98,7 +73,7 @@ class PolicySettings(Struct, frozen=True):
     pinned: tuple[tuple[int, ...], ...] = ()
     # Slru: a miss takes a slot only if the expert was used more than the victim.
     admission: bool = False
-    load_budget: float = 0.0  # learned: expert loads per token
+    load_budget: float = 0.0  # learned-prefetch: prefetches per token
     # learned: slots move to layers that need them; all experts must have one size
     moving_slots: bool = False
     warm_pin: int = 0  # how many of its most used experts each layer pins at run time
@@ -122,7 +97,7 @@ class PolicySettings(Struct, frozen=True):
             return None
         if self.kind is not PolicyKind.STATIC:
             return limit if last < 0 else None
-        following = max(1, limit // _FIRST_CHOICE)
+        following = max(1, limit // whole("FirstChoice"))
         while following <= last:
             following *= 2
         return min(following, limit)

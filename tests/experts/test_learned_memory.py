@@ -21,9 +21,7 @@ def bytes_of(learned_map: LearnedMap) -> int:
 @pytest.mark.parametrize("kind", [kind for kind in PolicyKind if kind.is_learned])
 def test_the_tables_of_the_reference(kind: PolicyKind, num_experts: int) -> None:
     policy = Learned(PolicySettings(kind, num_experts, 4, (4,)))
-    maps = [] if kind is PolicyKind.LEARNED_KEEP else list(policy._maps)
-    maps += [] if policy._within is None else list(policy._within._maps)
-    held = sum(map(bytes_of, maps))
+    held = sum(map(bytes_of, (*policy._maps, *policy._within._maps)))
     assert held <= learned_bytes(kind, num_experts) <= 1.02 * held + 4096
 
 

@@ -53,25 +53,20 @@ def test_every_policy_by_its_name(name: str) -> None:
     assert policy(policy=name).kind is POLICIES[name]
 
 
-def test_the_default_prefetches_where_the_tier_can_and_the_user_lets_it() -> None:
+def test_the_default_follows_the_tier_and_the_user() -> None:
     assert policy(prefetch=False).kind is PolicyKind.LEARNED_KEEP
     in_vram = replace(FEW, on_gpu=True)
-    assert choose_policy(ExpertConfig(), in_vram, None).kind is PolicyKind.LEARNED_KEEP
+    assert choose_policy(ExpertConfig(), in_vram, None).kind is PolicyKind.SLRU
 
 
 def test_a_load_budget_is_one_of_the_default_policy() -> None:
     chosen = policy(load_budget=7.5)
-    assert chosen.kind.has_budget
+    assert chosen.kind.prefetches
     assert chosen.load_budget == 7.5
 
 
-@pytest.mark.parametrize("name", ["learned", "learned-token-end", "learned-prefetch"])
-def test_policies_that_prefetch_only_keep_where_that_is_off(name: str) -> None:
-    assert policy(policy=name, prefetch=False).kind is PolicyKind.LEARNED_KEEP
-
-
-def test_a_policy_that_never_prefetches_stays_what_it_is() -> None:
-    assert policy(policy="learned-retain", prefetch=False).kind is PolicyKind.LEARNED_RETAIN
+def test_without_prefetch_a_policy_only_keeps_misses() -> None:
+    assert policy(policy="learned-prefetch", prefetch=False).kind is PolicyKind.LEARNED_KEEP
     assert policy(policy="slru", prefetch=False).kind is PolicyKind.SLRU
 
 
@@ -81,16 +76,19 @@ def test_every_predictor_by_its_name(name: str) -> None:
     assert predictor(predictor=name, prefetch=False) is None
 
 
-def test_the_learned_predictor_is_the_policy_of_that_name() -> None:
-    assert policy(predictor="learned").kind is PolicyKind.LEARNED
-    assert policy(predictor="learned", policy="learned-token-end").kind.loads_later
+def test_the_learned_predictor_is_part_of_a_learned_policy() -> None:
+    assert policy(predictor="learned").kind is PolicyKind.LEARNED_PREFETCH
+    assert policy(predictor="learned", policy="learned-keep").kind is PolicyKind.LEARNED_KEEP
     assert predictor(predictor="learned") is None
 
 
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ({"policy": "mru"}, "no policy 'mru'; choose one of slru, learned"),
+        (
+            {"policy": "lfu"},
+            "no policy 'lfu'; choose one of slru, lru, lfru, static, learned-keep, learned-pref",
+        ),
         ({"predictor": "oracle"}, "no predictor 'oracle'; choose one of last-token, .*, learned"),
         ({"predictor": "learned", "policy": "lru"}, "learned needs a learned policy, not lru"),
         ({"predictor": "learned", "resident": "first-n"}, "learned needs a learned policy"),
@@ -160,7 +158,7 @@ def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> 
 
 
 def test_what_was_asked_is_pinned_or_explained() -> None:
-    for config in (ExpertConfig(warm_pin=2), ExpertConfig(warm_pin=3, policy="lfu")):
+    for config in (ExpertConfig(warm_pin=2), ExpertConfig(warm_pin=3, policy="lfru")):
         chosen = choose_policy(config, shape(4), None)
         assert chosen.warm_pin == config.warm_pin
         assert pin_note(config, chosen) is None

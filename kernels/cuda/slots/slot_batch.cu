@@ -4,8 +4,6 @@
 
 namespace sharpi {
 
-constexpr int kBatchMemory = 64;  // only the last tokens of a batch train a policy
-
 // Counts how often each expert is used, into (experts,) in shared memory.
 __device__ __forceinline__ void count_uses(const int* ids, int num_items, int* times, int experts) {
   for (int e = threadIdx.x; e < experts; e += blockDim.x) times[e] = 0;

@@ -2,11 +2,10 @@
 // often each followed each expert of that layer; the reference is the predictor `last-layer` of
 // sharpi/experts/predictor.py. One block.
 #include "slot_floats.cuh"
+#include "slot_rules.h"
 #include "slot_state.cuh"
 
 namespace sharpi {
-
-constexpr float kMostSeen = 256;
 
 // Counts that the experts `ids` followed those of `before`, -1 where unknown. counts (experts,
 // experts), seen (experts,): the latest text counts most.

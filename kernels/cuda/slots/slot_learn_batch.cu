@@ -5,10 +5,8 @@
 
 namespace sharpi {
 
-constexpr int kBatchMemory = 64;
-
 struct Batch {
-  const int* remembered;   // (layers, 64, used)
+  const int* remembered;   // (layers, kBatchMemory, used)
   const int* has_experts;  // (layers,): 1 where the layer was part of the batch
   const int* routes;       // (layers, kRanks): the newest routes before the batch
   int used;

@@ -4,10 +4,11 @@
 // A thread owns whole columns of the map, one per expert, so that no barrier is needed here.
 #pragma once
 #include "slot_floats.cuh"
+#include "slot_rules.h"
 
 namespace sharpi {
 
-constexpr int kRanks = 4, kAround = 3, kLastLayers = 4, kSources = kAround + kLastLayers;
+constexpr int kSources = kNearLayers + kLastLayers;
 constexpr int kInputs = kSources * kRanks, kInputWords = 32;
 
 // One layer's map in memory: bias and scores (experts,), the inputs from which the scores were
@@ -30,7 +31,7 @@ struct LearnedMap {
 
 // Returns the layer that source `s` of a layer stands for; it may lie outside the model.
 __device__ __forceinline__ int layer_of_source(int s, int layer, int num_layers) {
-  if (s >= kAround) return num_layers - kLastLayers + s - kAround;
+  if (s >= kNearLayers) return num_layers - kLastLayers + s - kNearLayers;
   return s == 0 ? layer : s == 1 ? layer - 1 : layer + 1;
 }
 
@@ -102,8 +103,8 @@ __device__ __forceinline__ float step_map(const LearnedMap& map, int expert, con
   const float score = score_column(column, map.experts, inputs, bias);
   map.scores[expert] = score;
   if (!is_scored) return score;
-  const float error = sub_as_cpu(is_used ? 1.f : mul_as_cpu(0.8f, clipped(score)), before);
-  map.bias[expert] = add_as_cpu(bias, mul_as_cpu(0.003f, error));
+  const float error = sub_as_cpu(is_used ? 1.f : mul_as_cpu(kDiscount, clipped(score)), before);
+  map.bias[expert] = add_as_cpu(bias, mul_as_cpu(kBiasRate, error));
   teach_column(column, map.experts, inputs_before, rate, error);
   return score;
 }

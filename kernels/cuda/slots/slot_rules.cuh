@@ -1,26 +1,11 @@
 // The decisions of the slot policies, as tests/experts/reference defines them.
 // For one warp; every lane gets the same arguments.
 #pragma once
+#include "slot_rules.h"
 #include "slot_state.cuh"
 
 namespace sharpi {
 
-// The PolicyKind of sharpi/experts/policy_settings.py.
-enum Kind {
-  kSlru = 0,
-  kLearnedKeep = 4,
-  kLru = 5,
-  kLfru = 6,
-  kLfu = 7,
-  kStatic = 8,
-  kLfruTotal = 9
-};
-
-constexpr float kProtection = 1.1f;  // the weight of a use of a protected expert
-constexpr float kHalfIn16 =
-    0x1.0b5586p+0f;  // 2 ** (1 / 16): the weight of a use halves in 16 tokens
-constexpr float kDecay95 = float(1.0 / 0.95);  // the weight of a use loses 5 % with each token
-constexpr float kLargestWeight = float(1 << 20);
 constexpr int kNone = 0x7fffffff, kNoClock = -2;
 
 // The position in an order: the lower key comes first, then the older stamp, then the lower id.
@@ -56,7 +41,7 @@ __device__ __forceinline__ bool decays(int kind) { return kind == kSlru || kind 
 
 // Begins a token's use: from now on a use weighs more. Once in a while all counts are scaled down.
 __device__ __forceinline__ void grow_weight(const Slots& s, int kind) {
-  const float weight = mul_as_cpu(s.head->weight, kind == kSlru ? kHalfIn16 : kDecay95);
+  const float weight = mul_as_cpu(s.head->weight, kind == kSlru ? kSlruGrowth : kLfruGrowth);
   const bool is_large = weight >= kLargestWeight;
   const float scale = __fdiv_rn(1.f, weight);
   for (int e = threadIdx.x; is_large && e < s.experts; e += kWarp)
@@ -73,7 +58,7 @@ __device__ __forceinline__ void promote(const Slots& s, int expert) {
   __syncwarp();
   if (threadIdx.x == 0) s.flags[expert] |= kProtected, s.head->num_protected = now;
   __syncwarp();
-  if (now <= num_slots - max(1, num_slots / 4)) return;
+  if (now <= num_slots - max(1, num_slots / kProbationaryPart)) return;
   const int oldest = first_of(
       s, [&](int e) { return s.flags[e] == kProtected && e != expert; }, [](int) { return 0; });
   if (oldest < 0) return;
@@ -102,9 +87,7 @@ struct Policy {
     if (kind == kLearnedKeep) return key_of(scores[e]);
     if (kind == kSlru)
       return key_of(s.is_protected(e) ? mul_as_cpu(kProtection, s.frequency[e]) : s.frequency[e]);
-    const float uses = kind == kLfru ? s.frequency[e] : __int2float_rn(s.uses[e]);
-    const float age = __int2float_rn(1 + s.head->clock - s.last_used[e]);
-    return key_of(kind == kLfu ? uses : __fdiv_rn(uses, age));
+    return key_of(__fdiv_rn(s.frequency[e], __int2float_rn(1 + s.head->clock - s.last_used[e])));
   }
 
   // Returns the expert to evict, or -1.

@@ -22,7 +22,7 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
-    falls_back,
+    is_default,
     pin_note,
 )
 from sharpi.experts.policy_settings import PolicySettings
@@ -74,10 +74,11 @@ class ExpertTier:
         self._layout, self._predictor = layout, predictor
         self._used_per_layer = model.num_experts_per_token
         self._open(choose_policy(config, shape, profile))
-        self._policy_prefetches = self.policy.settings.kind.prefetches
+        kind = self.policy.settings.kind
+        self._policy_prefetches = kind.prefetches
         self.trials = PolicyTrials(
             may_prefetch=predictor is not None or self._policy_prefetches,
-            may_fall_back=falls_back(config, self.policy.settings.kind),
+            may_fall_back=kind.is_learned and is_default(config, kind),
         )
         self.notes: list[str] = []
         self._sequences: list[int] = [0]  # the sequences of the last step

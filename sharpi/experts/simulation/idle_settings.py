@@ -8,7 +8,7 @@ from sharpi.experts.policy_settings import POLICIES, PolicyKind
 # For each flag of `sharpi simulate`: which policies use it, in words and as a condition.
 _USERS: Mapping[str, tuple[str, Callable[[PolicyKind], bool]]] = {
     "--admission": ("slru", lambda kind: kind is PolicyKind.SLRU),
-    "--load-budget": ("the learned policies but learned-keep", lambda kind: kind.has_budget),
+    "--load-budget": ("learned-prefetch", lambda kind: kind.prefetches),
     "--moving-slots": ("the learned policies", lambda kind: kind.is_learned),
     "--resident": ("static", lambda kind: kind is PolicyKind.STATIC),
     "--warmup-tokens": ("static", lambda kind: kind is PolicyKind.STATIC),

@@ -133,8 +133,6 @@ def _row(
     loaded = None
     if trace.expert_bytes is not None:
         loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
-    loads_later = policy != OPTIMUM and policy_kind(policy).loads_later
-    later = total.loads if loads_later else total.early_loads
     return SimulationRow(
         policy=policy,
         slots=slots,
@@ -143,7 +141,7 @@ def _row(
         loads_per_token=total.loads / tokens,
         early_loads_per_token=total.early_loads / tokens,
         early_hits_per_token=total.early_hits / tokens,
-        reads_per_token=(total.accesses - total.hits + later) / tokens,
+        reads_per_token=(total.accesses - total.hits + total.early_loads) / tokens,
         bytes_per_token=loaded,
         microseconds_per_token=1e6 * seconds / tokens,
         **_around_pin(total, replayed.before_pin),

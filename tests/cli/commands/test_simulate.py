@@ -42,8 +42,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def test_every_policy_and_the_optimum(sharpi: CommandLine, trace: str) -> None:
     found = {row["policy"]: row for row in rows(sharpi("simulate", trace, "--slots=4", "--json"))}
     assert list(found) == [
-        *("slru", "learned", "learned-token-end", "learned-retain", "learned-keep"),
-        *("lru", "lfru", "lfu", "static", "lfru-total", "learned-prefetch", "optimum"),
+        *("slru", "lru", "lfru", "static", "learned-keep", "learned-prefetch", "optimum"),
     ]
     for row in found.values():
         assert row["slots"] == 4
@@ -143,7 +142,7 @@ def test_what_a_warm_pin_gains_or_loses_is_said(sharpi: CommandLine, trace: str)
 
 def test_more_budget_loads_more(sharpi: CommandLine, trace: str) -> None:
     def loads(budget: str) -> float:
-        chosen = ("--slots=3", "--policy=learned-retain", "--load-budget", budget, "--json")
+        chosen = ("--slots=3", "--policy=learned-prefetch", "--load-budget", budget, "--json")
         return float(rows(sharpi("simulate", trace, *chosen))[0]["loads_per_token"])
 
     assert loads("4") > loads("0")
@@ -179,10 +178,10 @@ def test_predictors(sharpi: CommandLine, trace: str) -> None:
         (("--resident", "12"), "the last one is 9"),
         (("--tokens", "0"), "--tokens"),
         (("--load-budget", "-1"), "--load-budget"),
-        (("--policy=lru,lfu", "--admission"), "--admission is for slru, not for --policy lru,lfu"),
-        (("--policy=learned-keep", "--load-budget=2"), "--load-budget is for the learned policies"),
+        (("--policy=lru,lfru", "--admission"), "--admission is for slru, not for --policy lru,l"),
+        (("--policy=learned-keep", "--load-budget=2"), "--load-budget is for learned-prefetch"),
         (("--policy=slru", "--moving-slots"), "--moving-slots is for the learned policies"),
-        (("--policy=learned", "--resident=0-3"), "--resident is for static, not for"),
+        (("--policy=lru", "--resident=0-3"), "--resident is for static, not for"),
         (("--policy=static", "--warm-pin=1"), "--warm-pin is for all policies but static"),
         (("--warm-pin-after=9",), "--warm-pin-after needs --warm-pin N"),
         (("--resident=first-n", "--warmup-tokens=9"), "--warmup-tokens needs --resident frequency"),

@@ -33,8 +33,8 @@ def test_the_names_are_those_of_the_policies_and_predictors() -> None:
             ExpertConfig(policy="static", resident="ids", resident_ids="5"),
         ),
         (
-            ("--moe-load-budget", "3", "--moe-policy", "learned-retain"),
-            ExpertConfig(policy="learned-retain", load_budget=3.0),
+            ("--moe-load-budget", "3", "--moe-policy", "learned-prefetch"),
+            ExpertConfig(policy="learned-prefetch", load_budget=3.0),
         ),
         (("--moe-predictor", "learned"), ExpertConfig(predictor="learned")),
         (

@@ -138,7 +138,7 @@ def test_tables_on_a_terminal(records: tuple[str, str], columns: int) -> None:
     for command in (
         ["plan", "--ram", "14MiB"],
         ["stats", stats],
-        ["simulate", trace, "--policy", "slru,learned-token-end"],
+        ["simulate", trace, "--policy", "slru,learned-prefetch"],
     ):
         lines = on_terminal(columns, *command)
         too_long = [line for line in lines if len(line) > columns]

@@ -82,7 +82,7 @@ def all_states(engine: Engine) -> Any:
     return found
 
 
-@pytest.mark.parametrize("policy", ["slru", "learned-keep", "lfu"])
+@pytest.mark.parametrize("policy", ["slru", "learned-keep"])
 @pytest.mark.parametrize("miss", ["stream", "load"])
 def test_with_experts_in_slots(policy: str, miss: Any, load: Load, written: list[int]) -> None:
     """An unwanted step is taken out of the statistics, which equal those of single steps."""

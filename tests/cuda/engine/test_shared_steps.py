@@ -220,7 +220,7 @@ def words_without_slots() -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("policy", ["slru", "learned"])
+@pytest.mark.parametrize("policy", ["slru", "learned-keep"])
 @pytest.mark.parametrize("miss", ["stream", "load", "cpu"])
 def test_slots_are_filled_by_every_token(miss: Miss, policy: str) -> None:
     """Tokens of shared steps fill slots as single ones do, and the words are the same."""

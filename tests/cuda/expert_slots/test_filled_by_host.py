@@ -28,7 +28,7 @@ pytestmark = pytest.mark.native
 MIB = 1 << 20
 PROMPT = [1, *np.random.default_rng(3).integers(3, 2000, 17).tolist()]
 NUM_DECODED, SLOTS, EXPERTS, USED = 10, 4, 16, 2
-MOVING = ("slru", "lru", "lfu", "learned", None)
+MOVING = ("lru", "learned-prefetch", None)
 THREE_TIERS = {"moe_slots": SLOTS, "ram": 11 * MIB // 2}
 
 
@@ -101,10 +101,9 @@ def test_the_answer_and_the_statistics(
         assert answer(engine) == wanted
     stats = read_stats(path)
     assert contradiction(stats) is None
-    is_learned = policy is None or policy.startswith("learned")
-    assert stats.policy == ("learned-keep" if is_learned else policy)
+    assert stats.policy == {None: "slru", "learned-prefetch": "learned-keep"}.get(policy, policy)
     assert stats.below is not None
-    assert stats.below.policy == ("slru" if is_learned else policy)
+    assert stats.below.policy == ("lru" if policy == "lru" else "slru")
     assert stats.fills > SLOTS * LAYERS, "more than the first set"
     assert stats.bytes_read == sum(each.fills * each.expert_bytes for each in stats.layers)
     assert stats.decode.accesses == NUM_DECODED * USED * LAYERS
@@ -174,7 +173,7 @@ def test_the_most_used_experts_become_the_set(engines: list[Engine]) -> None:
 
 
 def test_a_warm_pin(engines: list[Engine], capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ExpertConfig(policy="lfu", warm_pin=1, warm_pin_after=50)
+    asked = ExpertConfig(policy="lfru", warm_pin=1, warm_pin_after=50)
     engines.append(load_on(CpuDevice(check=False), experts=asked, **THREE_TIERS))
     answer(engines[-1])
     assert "warm pin: the most used expert of each layer pinned in VRAM" in capfd.readouterr().err

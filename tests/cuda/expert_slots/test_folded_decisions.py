@@ -59,7 +59,7 @@ def run(asked: ExpertConfig, *disabled: Any) -> tuple[np.ndarray, list[Any], Cou
     [
         *(("slru", miss) for miss in ("load", "stream", "cpu")),
         *(("learned-keep", miss) for miss in ("load", "stream", "cpu")),
-        *((policy, "stream") for policy in ("lru", "lfru", "lfru-total", "lfu")),
+        *((policy, "stream") for policy in ("lru", "lfru")),
     ],
 )
 def test_tokens_and_residents_are_the_same(policy: str, miss: Miss) -> None:

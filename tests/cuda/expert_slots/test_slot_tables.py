@@ -258,7 +258,7 @@ def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
         world.tables.resize(0, 7)
 
 
-@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LFU, PolicyKind.LEARNED_KEEP])
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED_KEEP])
 def test_most_used_experts_are_pinned(device: Device, kind: PolicyKind) -> None:
     chosen = PolicySettings(
         kind, EXPERTS, USED, (5, 4), pinned=((9,),) * 2, warm_pin=4, warm_pin_after=120

@@ -98,7 +98,7 @@ def test_prediction_is_off_where_its_guesses_are_not_used(streamed: Load) -> Non
 
 
 def test_what_the_learned_policy_guesses_is_counted(streamed: Load) -> None:
-    engine = streamed(4, experts=asked(predictor="learned", policy="learned"))
+    engine = streamed(4, experts=asked(predictor="learned", policy="learned-prefetch"))
     decode(engine)
     stats = engine.expert_stats()
     assert stats is not None
@@ -114,7 +114,7 @@ def test_what_the_learned_policy_guesses_is_counted(streamed: Load) -> None:
         {"resident": "ids", "resident_ids": "3,1,8-10"},
         {"resident": "frequency", "warmup_tokens": 8},
         {"warm_pin": 2, "warm_pin_after": 20, "policy": "slru"},
-        {"load_budget": 1.0, "policy": "learned"},
+        {"load_budget": 1.0, "policy": "learned-prefetch"},
     ],
     ids=str,
 )

@@ -64,20 +64,12 @@ def test_many_tokens(kind: PolicyKind) -> None:
         {"warm_pin": 50, "warm_pin_after": 0, "pinned": ((1,),) * LAYERS},
     ],
 )
-@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED, PolicyKind.LFRU])
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED_PREFETCH, PolicyKind.LFRU])
 def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> None:
     run_both(settings(kind, **changes), skewed_routes(350, LAYERS, EXPERTS, K, seed=1))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        PolicyKind.LEARNED,
-        PolicyKind.LEARNED_RETAIN,
-        PolicyKind.LEARNED_KEEP,
-        PolicyKind.LEARNED_PREFETCH,
-    ],
-)
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
 def test_moving_slots(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
     routes = skewed_routes(700, LAYERS, EXPERTS, K, seed=6)
@@ -90,9 +82,8 @@ def test_moving_slots(kind: PolicyKind) -> None:
     assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
 
 
-@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_PREFETCH])
-def test_prefetching_switched_off_and_on(kind: PolicyKind) -> None:
-    chosen = settings(kind)
+def test_prefetching_switched_off_and_on() -> None:
+    chosen = settings(PolicyKind.LEARNED_PREFETCH)
     native, reference = NativePolicy(chosen), make_policy(chosen)
     early = list[int]()
     for token, layers in enumerate(skewed_routes(450, LAYERS, EXPERTS, K)):
@@ -171,7 +162,7 @@ def test_models_with_layers_without_experts(kind: PolicyKind) -> None:
 
 
 def test_replay_is_the_calls_one_by_one() -> None:
-    chosen = settings(PolicyKind.LEARNED)
+    chosen = settings(PolicyKind.LEARNED_PREFETCH)
     routes = skewed_routes(200, LAYERS, EXPERTS, K, seed=3)
     native, reference = NativePolicy(chosen), make_policy(chosen)
     swaps = len(reference.start())

@@ -92,11 +92,8 @@ def test_every_policy(
         assert counts.hits > 0
 
 
-@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END])
-def test_what_the_policy_loads_early_is_read(
-    files: ExpertFiles, make_store: MakeStore, kind: PolicyKind
-) -> None:
-    store = make_store(files, slots=3, kind=kind, max_prefetch_bytes=0)
+def test_what_the_policy_loads_early_is_read(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=3, kind=PolicyKind.LEARNED_PREFETCH, max_prefetch_bytes=0)
     generator = random.Random(3)
     for _ in range(150):
         run_token(store, files, random_routes(generator))

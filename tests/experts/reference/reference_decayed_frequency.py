@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_LARGEST = np.float32(1 << 20)
+from sharpi.ops.slot_rules import real
+
+_LARGEST = np.float32(real("LargestWeight"))
 
 
 class DecayedFrequency:

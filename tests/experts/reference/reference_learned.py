@@ -1,19 +1,12 @@
 """A slot policy that learns online which experts are used next, and swaps if the gain is large.
 
-The gain in score has to exceed a margin, which is adapted so that loads meet a budget. The variants
-differ in what they load and when:
+`learned-keep` gives a missed expert a slot at once and without a margin, as its tier had to read
+the expert anyway. `learned-prefetch` also prefetches, two layers ahead. A prefetch has to gain more
+than a margin, which is adapted so that prefetches meet a budget.
 
-- `learned-retain` loads a token's missed experts at the end of the token.
-- `learned-keep` gives a missed expert a slot at once and without a margin, as its tier had to read
-  the expert anyway.
-- `learned-token-end` prefetches at the end of the token.
-- `learned` prefetches two layers ahead.
-- `learned-prefetch` does the same as `learned-keep` and `learned`; the budget limits only its
-  prefetches.
-
-The variants that decide two layers ahead learn the worth of a slot to an expert. It is 1 for a hit
-at the next use, plus the expert's later worth above the threshold at which experts are evicted.
-That later worth is at most the margin, since the expert could be loaded later at that price.
+For prefetches it learns the worth of a slot to an expert. It is 1 for a hit at the next use, plus
+the expert's later worth above the threshold at which experts are evicted. That later worth is at
+most the margin, since the expert could be loaded later at that price.
 
 A prefetch needs an additional read. The budget for prefetches shrinks if more than four of them
 are needed to save one miss.
@@ -30,15 +23,11 @@ from reference_learned_needs import LearnedNeeds
 from reference_learned_within import LearnedWithin, Route, Source, inputs_of
 from reference_policy import SlotPolicy
 
-from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+from sharpi.experts.policy_settings import PolicySettings, Swap
+from sharpi.ops.slot_rules import real, whole
 
-_RATE, _RATE_WITHIN, _RATE_AHEAD = 0.15, 0.11, 0.13
-_THRESHOLD_RATE = np.float32(0.01)
-_LAYERS_AHEAD, _LAST_LAYERS, _CONTEXTS = 2, 4, 8
-# Models with few experts have more input layers; with many experts, these would need much memory.
-_FEW_EXPERTS, _MOST_LAYERS = 64, 8
-_MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)
-_RANKS = 4  # the best experts of a route; more would cost more than they gain
+_LAYERS_AHEAD = whole("LayersAhead")
+_MORE_WITHIN = (-2, -3, -4, 2, 3, -5, -6)  # kMoreWithin of learned.cpp
 
 
 class Learned(SlotPolicy):
@@ -46,17 +35,15 @@ class Learned(SlotPolicy):
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
-        self._decides_ahead = settings.kind.decides_ahead
-        self._only_keeps = settings.kind is PolicyKind.LEARNED_KEEP
-        self._num_scored_at_end = _LAYERS_AHEAD if self._decides_ahead else settings.num_layers
-        ranks = min(settings.experts_per_token, _RANKS)
+        self._is_prefetcher = settings.kind.prefetches
+        ranks = min(settings.experts_per_token, whole("Ranks"))
         self._rank_weights = np.float32(1) / np.arange(1, ranks + 1, dtype=np.float32)
-        has_more = self._decides_ahead and settings.num_experts <= _FEW_EXPERTS
-        self._num_sources = _MOST_LAYERS if has_more else _LAST_LAYERS
+        has_more = self._is_prefetcher and settings.num_experts <= whole("FewExperts")
+        self._num_sources = whole("MostLayers" if has_more else "LastLayers")
         self._more_within = _MORE_WITHIN * has_more
         self._sources = _near_and_last(settings.num_layers, self._num_sources)
-        self._within = self._make_within() if settings.kind.keeps_misses else None
-        self._make_maps()
+        self._within = self._make_within()
+        self._maps = self._make_maps() if self._is_prefetcher else []
         # per layer: the average score of the expert that would be evicted next
         self._threshold = np.zeros(settings.num_layers, np.float32)
         self._margin = LearnedMargin(settings.load_budget)
@@ -69,29 +56,29 @@ class Learned(SlotPolicy):
         self.reset_sequence()
 
     def _make_within(self) -> LearnedWithin:
-        chosen, follows = self.settings, self._decides_ahead
+        chosen, follows = self.settings, self._is_prefetcher
         sources = self._sources + [Source(False, layer, False) for layer in self._more_within]
         rate = _step_size(
-            _RATE_WITHIN if follows else _RATE, len(sources), 0, len(self._rank_weights)
+            real("RateWithin" if follows else "Rate"), len(sources), 0, len(self._rank_weights)
         )
         return LearnedWithin(
             sources, chosen.num_layers, chosen.num_experts, self._rank_weights, rate,
             _contexts(chosen, len(sources), ahead=0) if follows else None,
         )  # fmt: skip
 
-    def _make_maps(self) -> None:
-        chosen, ahead = self.settings, self._decides_ahead
-        newest = [Source(False, -_LAYERS_AHEAD - i, True) for i in range(self._num_sources)]
-        self._sources = self._sources + newest * ahead
-        num_sources, num_contexts = len(self._sources), _CONTEXTS * ahead
-        self._contexts = _contexts(chosen, num_sources, _LAYERS_AHEAD) if ahead else None
+    def _make_maps(self) -> list[LearnedMap]:
+        chosen = self.settings
+        self._sources = self._sources + [
+            Source(False, -_LAYERS_AHEAD - i, True) for i in range(self._num_sources)
+        ]
+        num_sources, num_hashed = len(self._sources), num_rows(chosen.num_experts)
+        self._contexts = _contexts(chosen, num_sources, _LAYERS_AHEAD)
         rate = _step_size(
-            _RATE_AHEAD if ahead else _RATE, num_sources, num_contexts, len(self._rank_weights)
+            real("RateAhead"), num_sources, whole("Contexts"), len(self._rank_weights)
         )
-        num_hashed = num_rows(chosen.num_experts) if ahead else 0
-        self._maps = [
+        return [
             LearnedMap(
-                num_sources, chosen.num_experts, rate, follows_text=ahead, num_hashed=num_hashed
+                num_sources, chosen.num_experts, rate, follows_text=True, num_hashed=num_hashed
             )
             for _ in chosen.slots
         ]
@@ -100,33 +87,27 @@ class Learned(SlotPolicy):
         # By layer: the inputs of the last scores, where these can be learned from.
         self._inputs_before: dict[int, MapInputs] = {}
         self._present: Route | None = None
-        if self._within is not None:
-            self._within.reset_sequence()
+        self._within.reset_sequence()
 
     def set_prefetching(self, prefetches: bool) -> None:
         self._prefetches = prefetches
-        if self._skips_prefetch_scores:
+        if not self._prefetches_now:
             self._inputs_before = {}
 
     def set_learning(self, learns: bool) -> None:
-        if self._within is None or learns == self._learns:
+        if learns == self._learns:
             return
         self._learns = learns
         self._within.reset_sequence()
         self._inputs_before = {}
 
     @property
-    def _skips_prefetch_scores(self) -> bool:
-        """True if a policy that keeps misses computes no scores for prefetches at the moment.
-
-        Prefetching or learning is then switched off.
-        """
-        return self._within is not None and not (self._prefetches and self._learns)
+    def _prefetches_now(self) -> bool:
+        """True if scores for prefetches are computed at the moment."""
+        return self._is_prefetcher and self._prefetches and self._learns
 
     def _scores(self, layer: int) -> NDArray[np.float32]:
-        if self._only_keeps and self._within is not None:
-            return self._within.scores(layer)
-        return self._maps[layer].scores
+        return self._maps[layer].scores if self._is_prefetcher else self._within.scores(layer)
 
     def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         self._needs.measure(layer, self.layers[layer], experts)
@@ -152,13 +133,13 @@ class Learned(SlotPolicy):
     def _after_use(self, layer: int) -> list[Swap]:
         self._score_within(layer)
         kept = list(self._keep_missed(layer))
-        if self._only_keeps:
+        if not self._is_prefetcher:
             self._watch_need(layer)
         scored = self._score_ahead(layer)
-        return kept if scored is None else kept + self._swap(scored)
+        return kept if scored is None else kept + self._prefetch(scored)
 
     def _score_within(self, layer: int) -> None:
-        if self._within is not None and self._learns:
+        if self._learns:
             self._within.step(layer, self._next[layer])
 
     def _score_ahead(self, layer: int) -> int | None:
@@ -167,11 +148,7 @@ class Learned(SlotPolicy):
         Returns None if there is no such layer, or if the policy does not prefetch now.
         """
         ahead = layer + _LAYERS_AHEAD
-        if (
-            self._decides_ahead
-            and not self._skips_prefetch_scores
-            and ahead in (self._present or {})
-        ):
+        if self._prefetches_now and ahead in (self._present or {}):
             self._step(ahead)
             return ahead
         return None
@@ -181,25 +158,16 @@ class Learned(SlotPolicy):
             self._replay_batch()
             swaps = []
         else:
-            swaps = [swap for layer in self._end_step() for swap in self._swap(layer)]
-            if self._prefetches and self._learns:
-                if self.settings.kind is PolicyKind.LEARNED_PREFETCH:
-                    self._margin.adapt_allowance(
-                        self._total("early_hits"), self._early_wasted, self._saved
-                    )
-                self._margin.adapt(self._counted_loads())
+            swaps = [swap for layer in self._end_step() for swap in self._prefetch(layer)]
+            if self._prefetches_now:
+                self._margin.adapt_allowance(
+                    self._total("early_hits"), self._early_wasted, self._saved
+                )
+                self._margin.adapt(self._total("early_loads"))
             self._tokens_seen += 1
             swaps += self._move_slots()
-        self._margin.count(self._counted_loads())
+        self._margin.count(self._total("early_loads"))
         return swaps
-
-    def _counted_loads(self) -> int:
-        """Returns the number of loads so far that count against the budget.
-
-        For `learned-prefetch` these are prefetches only, as kept misses need no additional read.
-        """
-        is_both = self.settings.kind is PolicyKind.LEARNED_PREFETCH
-        return self._total("early_loads" if is_both else "loads")
 
     def _replay_batch(self) -> None:
         """Learns from the last tokens of a batch as if each had been decoded; makes no swaps."""
@@ -216,10 +184,10 @@ class Learned(SlotPolicy):
 
         Returns the indices of the layers that were scored.
         """
-        if self._only_keeps:
+        if not self._is_prefetcher:
             return []
         self._present, self._next = self._next, {}
-        until = 0 if self._skips_prefetch_scores else self._num_scored_at_end
+        until = _LAYERS_AHEAD if self._prefetches_now else 0
         scored = [each for each in sorted(self._present) if each < until]
         for layer in scored:
             self._step(layer)
@@ -234,21 +202,18 @@ class Learned(SlotPolicy):
         learned.score(inputs)
         if layer in self._inputs_before:
             before = self._inputs_before[layer]
-            if self._decides_ahead:
-                learned.learn_worth(before, used, self._threshold[layer], self._margin.value)
-            else:
-                learned.learn(before, used)
+            learned.learn_worth(before, used, self._threshold[layer], self._margin.value)
         learned.keep()
         self._inputs_before[layer] = inputs
 
     def _inputs(self, layer: int, token: Route, next_token: Route) -> MapInputs:
-        contexts = self._contexts.rows(layer, token, next_token) if self._contexts else []
+        contexts = self._contexts.rows(layer, token, next_token)
         num_experts, weights = self.settings.num_experts, self._rank_weights
         return inputs_of(self._sources, layer, token, next_token, weights, num_experts, contexts)
 
     def _keep_missed(self, layer: int) -> Iterator[Swap]:
         """Gives slots to missed experts of this token by evicting residents with lower scores."""
-        if self._within is None or not self._learns:
+        if not self._learns:
             return
         scores = self._within.scores(layer)
         for _ in range(self.settings.experts_per_token):
@@ -258,20 +223,15 @@ class Learned(SlotPolicy):
                 return
             yield self._insert(layer, enters, leaves)
 
-    def _swap(self, layer: int) -> list[Swap]:
-        assert self._present is not None
-        scores, used, swaps = self._maps[layer].scores, self._present[layer], list[Swap]()
-        retains = self.settings.kind is PolicyKind.LEARNED_RETAIN or not self._prefetches
-        retained = used if retains else None
-        if self._decides_ahead:
-            self._measure_threshold(layer)
+    def _prefetch(self, layer: int) -> list[Swap]:
+        scores, swaps = self._maps[layer].scores, list[Swap]()
+        self._measure_threshold(layer)
         for _ in range(self.settings.experts_per_token):
-            enters = self._best_outside(layer, scores, retained)
+            enters = self._best_outside(layer, scores, None)
             leaves = self._lowest(layer, scores)
             if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin.value:
                 break
-            is_early = self._within is not None or enters not in used
-            swaps.append(self._insert(layer, enters, leaves, early=is_early))
+            swaps.append(self._insert(layer, enters, leaves, early=True))
         self._watch_need(layer)
         return swaps
 
@@ -279,7 +239,7 @@ class Learned(SlotPolicy):
         leaves, threshold = self._victim(layer), self._threshold
         if leaves >= 0 and not self.layers[layer].has_free:
             score = self._maps[layer].scores[leaves]
-            threshold[layer] += (score - threshold[layer]) * _THRESHOLD_RATE
+            threshold[layer] += (score - threshold[layer]) * np.float32(real("ThresholdRate"))
 
     def _watch_need(self, layer: int) -> None:
         outside = self._best_outside(layer, self._scores(layer), None)

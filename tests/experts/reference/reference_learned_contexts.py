@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-_MOST_FLOATS, _MOST_ROWS = 1 << 18, 1 << 13  # of a layer's table
-_RANKS = 4  # of a route
+from sharpi.ops.slot_rules import whole
+
+_RANKS = whole("Ranks")
 _WORD = 0xFFFFFFFF
 # Keys without new information if the layer's route is known when the layer is scored (`ahead` 0).
 _REPEATS = (3, 4, 6)
@@ -70,8 +71,8 @@ class LearnedContexts:
 
 def num_rows(num_experts: int) -> int:
     """Returns the number of rows of a layer's hashed table, a power of two."""
-    rows = _MOST_ROWS
-    while rows > 1 and rows * num_experts > _MOST_FLOATS:
+    rows = whole("MostTableRows")
+    while rows > 1 and rows * num_experts > whole("MostTableFloats"):
         rows //= 2
     return rows
 

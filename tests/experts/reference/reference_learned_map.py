@@ -11,16 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_recent_uses import RecentUses
 
-_DISCOUNT = np.float32(0.8)
-_BIAS_RATE = np.float32(0.003)
-_FIRST_BIAS = np.float32(0.1)
-# The first weights assume that a layer's experts are worth keeping for the next token.
-_FIRST_OF_ITSELF = np.float32(0.6)
-# The learning rate of a hashed row relative to a source's: in the long run, and extra at first.
-_HASHED_RATE, _LASTING = np.float32(3), np.float32(0.5)
-_FIRST, _NEW_UNTIL = np.float32(3), np.float32(10)
-# The fraction of what a fading row has learned that remains after each update.
-_KEPT = np.float32(0.97)
+from sharpi.ops.slot_rules import real
+
+_DISCOUNT, _BIAS_RATE = np.float32(real("Discount")), np.float32(real("BiasRate"))
+_HASHED_RATE, _LASTING = np.float32(real("HashedRate")), np.float32(real("LastingRate"))
+_FIRST, _NEW_UNTIL = np.float32(real("FirstRate")), np.float32(real("NewUntil"))
+_KEPT = np.float32(real("KeptOfFading"))
 
 
 class MapInputs(NamedTuple):
@@ -55,8 +51,8 @@ class LearnedMap:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)
         self._weights = np.zeros((num_sources * num_experts + num_hashed, num_experts), np.float32)
         if not num_hashed:
-            np.fill_diagonal(self._weights[:num_experts], _FIRST_OF_ITSELF)
-        self._bias = np.full(num_experts, _FIRST_BIAS)
+            np.fill_diagonal(self._weights[:num_experts], real("FirstOfItself"))
+        self._bias = np.full(num_experts, np.float32(real("FirstBias")))
         self._previous = np.zeros(num_experts, np.float32)
         self._rate = rate
         self._first_hashed = num_sources * num_experts

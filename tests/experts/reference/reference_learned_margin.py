@@ -2,17 +2,16 @@
 
 import numpy as np
 
-_MARGIN_RATE = np.float32(0.0005)
-_FIRST = np.float32(0.15)
-_PREFETCHES_PER_CHANGE, _LOADS_FOR_MISS = 128, 4  # prefetches
-_SHRINKS, _GROWS, _LEAST_ALLOWANCE = 0.25, 2.0, 1 / 16
+from sharpi.ops.slot_rules import real, whole
+
+_MARGIN_RATE = np.float32(real("MarginRate"))
 
 
 class LearnedMargin:
     """The margin, adapted after each token; `value` is the current one."""
 
     def __init__(self, load_budget: float) -> None:
-        self.value = _FIRST
+        self.value = np.float32(real("FirstMargin"))
         self._budget = np.float32(load_budget)
         self._loads_seen = 0
         self._allowance = 1.0  # the fraction of the budget that prefetches may use
@@ -27,13 +26,15 @@ class LearnedMargin:
         used, wasted, saved = (
             count - before for count, before in zip(now, self._last_counts, strict=True)
         )
-        if used + wasted < _PREFETCHES_PER_CHANGE:
+        if used + wasted < whole("PrefetchesPerChange"):
             return
         self._last_counts = now
-        if saved * _LOADS_FOR_MISS >= used + wasted:
-            self._allowance = min(1.0, self._allowance * _GROWS)
+        if saved * whole("LoadsForMiss") >= used + wasted:
+            self._allowance = min(1.0, self._allowance * real("AllowanceGrows"))
         else:
-            self._allowance = max(_LEAST_ALLOWANCE, self._allowance * _SHRINKS)
+            self._allowance = max(
+                real("LeastAllowance"), self._allowance * real("AllowanceShrinks")
+            )
 
     def adapt(self, num_loads: int) -> None:
         """Adapts the margin after a token; `num_loads` is the total number of loads so far."""

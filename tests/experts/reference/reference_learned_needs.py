@@ -6,9 +6,10 @@ import numpy as np
 from reference_policy_slots import LayerSlots
 
 from sharpi.experts.policy_settings import PolicySettings
+from sharpi.ops.slot_rules import real, whole
 
-_RATE, _DIFFERENCE = np.float32(1 / 512), np.float32(0.03)
-_MOVE_EVERY, _MOVE_AFTER = 64, 512  # tokens
+_RATE, _DIFFERENCE = np.float32(real("NeedRate")), np.float32(real("NeedDifference"))
+_MOVE_EVERY, _MOVE_AFTER = whole("MoveEvery"), whole("MoveAfter")  # tokens
 
 
 class LearnedNeeds:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from reference_policy_slots import LayerSlots
 
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
-
-BATCH_MEMORY = 64  # only the last tokens of a batch train a policy
+from sharpi.ops.slot_rules import whole
 
 
 class SlotPolicy(ABC):
@@ -84,7 +83,7 @@ class SlotPolicy(ABC):
         experts = np.unique(routes).tolist()
         for expert in experts:
             self._look_up(layer, expert)
-        self._on_batch_access(layer, routes[-BATCH_MEMORY:])
+        self._on_batch_access(layer, routes[-whole("BatchMemory") :])
         swaps: list[Swap] = []
         for expert in sorted(experts, key=lambda e: -self._priority(layer, e)):
             takes = slots.has_free and self._may_take_free(layer, expert)

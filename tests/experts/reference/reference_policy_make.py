@@ -2,7 +2,7 @@
 
 from reference_learned import Learned
 from reference_policy import SlotPolicy
-from reference_policy_ranked import Lfru, Ranked, Static
+from reference_policy_ranked import Lfru, Lru, Static
 from reference_slru import Slru
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -16,4 +16,4 @@ def make_policy(settings: PolicySettings) -> SlotPolicy:
         return Slru(settings)
     if settings.kind is PolicyKind.LFRU:
         return Lfru(settings)
-    return Static(settings) if settings.kind is PolicyKind.STATIC else Ranked(settings)
+    return Static(settings) if settings.kind is PolicyKind.STATIC else Lru(settings)

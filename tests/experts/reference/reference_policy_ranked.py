@@ -1,4 +1,4 @@
-"""Simple slot policies for comparison (lru, lfu, lfru), and a fixed set of resident experts."""
+"""Simple slot policies (lru, lfru), and a fixed set of resident experts."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_decayed_frequency import DecayedFrequency
 from reference_policy import SlotPolicy
-from reference_policy_slots import LayerSlots
 
-from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-
-_VLLM_GROWTH = np.float32(1 / 0.95)  # each later token takes 5 % off the weight of a use
+from sharpi.experts.policy_settings import PolicySettings
+from sharpi.ops.slot_rules import real
 
 
-class Ranked(SlotPolicy):
-    """Evicts the expert with the lowest rank.
-
-    lru ranks by the time of the last use, lfu by the number of uses since the start, and lfru-total
-    by that number divided by the time since the last use.
-    """
+class Lru(SlotPolicy):
+    """Evicts the least recently used expert."""
 
     def _on_access(self, layer: int, experts: Sequence[int]) -> None:
         """Does nothing: the base class already keeps recency and counts."""
@@ -30,16 +24,7 @@ class Ranked(SlotPolicy):
         return float(self.layers[layer].access_count[expert])
 
     def _victim(self, layer: int) -> int:
-        return self.layers[layer].least(self._keys(self.layers[layer]))
-
-    def _keys(self, slots: LayerSlots) -> NDArray[np.float32]:
-        uses = slots.access_count.astype(np.float32)
-        if self.settings.kind is PolicyKind.LRU:
-            return np.zeros_like(uses)
-        if self.settings.kind is PolicyKind.LFU:
-            return uses
-        ages = (1 + slots.clock - slots.last_used).astype(np.float32)
-        return np.divide(uses, ages, dtype=np.float32)
+        return self.layers[layer].least(np.zeros(self.settings.num_experts, np.float32))
 
 
 class Lfru(SlotPolicy):
@@ -51,7 +36,8 @@ class Lfru(SlotPolicy):
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
         self._frequency = [
-            DecayedFrequency(settings.num_experts, _VLLM_GROWTH) for _ in settings.slots
+            DecayedFrequency(settings.num_experts, np.float32(real("LfruGrowth")))
+            for _ in settings.slots
         ]
 
     def _on_access(self, layer: int, experts: Sequence[int]) -> None:

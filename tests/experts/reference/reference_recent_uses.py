@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.ops.slot_rules import real
+
 # The fraction of a count that remains after one token, for both time spans.
-_KEPT = np.array([[0.6], [0.9]], np.float32)
-_RATE = np.float32(0.01)
+_KEPT = np.array([[real("KeptOfShortSpan")], [real("KeptOfLongSpan")]], np.float32)
+_RATE = np.float32(real("RecentRate"))
 
 
 class RecentUses:

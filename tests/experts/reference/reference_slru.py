@@ -1,6 +1,6 @@
 """Slru: a segmented LRU policy that evicts the expert with the fewest recent uses.
 
-A quarter of the slots is the probationary segment, which new experts enter. A hit promotes an
+Part of the slots is the probationary segment, which new experts enter. A hit promotes an
 expert to the protected segment, where its uses count more. If that segment is full, its oldest
 unpinned expert is demoted.
 """
@@ -13,9 +13,9 @@ from reference_decayed_frequency import DecayedFrequency
 from reference_policy import SlotPolicy
 
 from sharpi.experts.policy_settings import PolicySettings
+from sharpi.ops.slot_rules import real, whole
 
-_PROTECTION = np.float32(1.1)  # the weight of a use of a protected expert
-HALF_LIFE = 16  # tokens
+_PROTECTION = np.float32(real("Protection"))
 
 
 class Slru(SlotPolicy):
@@ -26,7 +26,7 @@ class Slru(SlotPolicy):
         shape = (settings.num_layers, settings.num_experts)
         self._protected = np.zeros(shape, bool)
         self._frequency = [
-            DecayedFrequency(settings.num_experts, np.float32(2 ** (1 / HALF_LIFE)))
+            DecayedFrequency(settings.num_experts, np.float32(real("SlruGrowth")))
             for _ in settings.slots
         ]
 
@@ -48,7 +48,7 @@ class Slru(SlotPolicy):
         if is_protected[expert]:
             return
         is_protected[expert] = True
-        if is_protected.sum() > num_slots - max(1, num_slots // 4):
+        if is_protected.sum() > num_slots - max(1, num_slots // whole("ProbationaryPart")):
             self._demote_oldest(layer, expert)
 
     def _demote_oldest(self, layer: int, promoted: int) -> None:

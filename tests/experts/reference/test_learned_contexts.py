@@ -21,7 +21,9 @@ def test_a_sum_of_two_experts_is_predicted() -> None:
     noise = np.array([random.permutation(EXPERTS)[:K] for _ in pairs])
     routes = np.ascontiguousarray(np.stack([pairs, noise, last], axis=1), np.int32)
     policy = NativePolicy(
-        PolicySettings(PolicyKind.LEARNED, EXPERTS, K, (EXPERTS, EXPERTS, K), load_budget=K)
+        PolicySettings(
+            PolicyKind.LEARNED_PREFETCH, EXPERTS, K, (EXPERTS, EXPERTS, K), load_budget=K
+        )
     )
     policy.replay(decoded_steps(routes, np.array([len(routes)])))
     hit_rates = [each.hits / each.accesses for each in policy.all_counts()]

@@ -166,8 +166,7 @@ def test_admission_leaves_the_slot_to_the_expert_used_more() -> None:
     assert loads(admission=False) == [5]
 
 
-@pytest.mark.parametrize("kind", [PolicyKind.LEARNED, PolicyKind.LEARNED_TOKEN_END])
-def test_learned_loads_before_use_and_keeps_to_its_budget(kind: PolicyKind) -> None:
+def test_learned_prefetch_loads_before_use_and_keeps_to_its_budget() -> None:
     routes = skewed_routes(3000, 6, 16, 2, seed=5)
 
     def replayed(settings: PolicySettings) -> list[Counts]:
@@ -175,14 +174,14 @@ def test_learned_loads_before_use_and_keeps_to_its_budget(kind: PolicyKind) -> N
         policy.replay(decoded_steps(routes, np.array([len(routes)])))
         return [Counts(*column) for column in policy.all_counts()]
 
+    kind = PolicyKind.LEARNED_PREFETCH
     counts = replayed(PolicySettings(kind, 16, 2, (4,) * 6, load_budget=1.0))
     without = replayed(PolicySettings(PolicyKind.LRU, 16, 2, (4,) * 6))
-    loads = sum(count.loads for count in counts) / len(routes)
-    assert abs(loads - 1) < 0.2
+    loads = sum(count.early_loads for count in counts) / len(routes)
+    assert 0.1 < loads < 1.1  # prefetches that save little get less than the budget
     assert sum(count.early_hits for count in counts) > 0.05 * loads * len(routes)
-    # More hits than lru with fewer loads: what it loads early is worth a slot.
+    # More hits than lru: what it loads early is worth a slot.
     assert sum(c.hits for c in counts) > sum(c.hits for c in without)
-    assert sum(c.loads for c in counts) < sum(c.loads for c in without)
 
 
 def test_a_batch_evicts_nothing_and_keeps_what_its_end_uses() -> None:
@@ -194,20 +193,17 @@ def test_a_batch_evicts_nothing_and_keeps_what_its_end_uses() -> None:
     assert policy.counts(0) == Counts(accesses=9, hits=0, loads=3)
 
 
-def test_lfru_forgets_old_uses_as_vllm_does_and_lfru_total_does_not() -> None:
+def test_lfru_forgets_old_uses_as_vllm_does() -> None:
     busy_once = [[0]] * 40 + [[1], [2]] * 20  # expert 0 was used most, long ago
-    evicted = {}
-    for kind in (PolicyKind.LFRU, PolicyKind.LFRU_TOTAL):
-        policy = NativePolicy(one_layer(kind, 3))
-        for token in [*busy_once, [0], [1], [2], [3]]:
-            swaps = policy.use(0, token)
-            policy.end_token()
-        evicted[kind] = swaps[0].victim
-        policy.close()
+    policy = NativePolicy(one_layer(PolicyKind.LFRU, 3))
+    for token in [*busy_once, [0], [1], [2], [3]]:
+        swaps = policy.use(0, token)
+        policy.end_token()
+    policy.close()
     # after the last use of each: 0 is 3 tokens old, 1 is 2, 2 is 1
     decay = 0.95
     old = sum(decay**age for age in range(43, 83)) + decay**3
     ones = sum(decay**age for age in [2, *range(5, 45, 2)])
     assert old / 4 < ones / 3  # by the decayed counts, expert 0 goes
-    assert 41 / 4 > 21 / 3  # by those of all time, it stays
-    assert evicted == {PolicyKind.LFRU: 0, PolicyKind.LFRU_TOTAL: 1}
+    assert 41 / 4 > 21 / 3  # by those of all time, it would stay
+    assert swaps[0].victim == 0

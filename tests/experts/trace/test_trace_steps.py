@@ -48,7 +48,7 @@ def test_a_whole_replay_is_its_steps_one_by_one(kind: PolicyKind) -> None:
 def test_no_policy_that_waits_for_misses_beats_the_optimum() -> None:
     steps = a_run()
     best = replay_optimum(steps, EXPERTS, (SLOTS,) * LAYERS)
-    for kind in (PolicyKind.SLRU, PolicyKind.LRU, PolicyKind.LFU, PolicyKind.LEARNED_KEEP):
+    for kind in (PolicyKind.SLRU, PolicyKind.LRU, PolicyKind.LFRU, PolicyKind.LEARNED_KEEP):
         policy = NativePolicy(settings(kind))
         policy.replay(steps)
         for mine, optimum in zip(policy.all_counts(), best, strict=True):

@@ -6,19 +6,7 @@
 namespace sharpi {
 namespace {
 
-constexpr double kRate = 0.15, kRateWithin = 0.11, kRateAhead = 0.13;
-constexpr float kMarginRate = 0.0005f, kThresholdRate = 0.01f;
-constexpr int kLayersAhead = 2, kLastLayers = 4, kContexts = 8;
-// With few experts more layers are sources; with many, those would take too much memory.
-constexpr int kFewExperts = 64, kMostLayers = 8;
-constexpr int kMoreWithin[] = {-2, -3, -4, 2, 3, -5, -6};
-constexpr int kRanks = 4;  // the best experts of a route; more would cost more than they gain
-constexpr float kNeedRate = 1.f / 512, kNeedDifference = 0.03f;
-// Prefetches are judged by what became of so many. They pay if they save one miss for every four: a
-// byte that is waited for was measured to cost 4.6 times one that is read beside computing.
-constexpr int64_t kPrefetchesPerChange = 128, kLoadsForMiss = 4;
-constexpr float kShrinks = 0.25f, kGrows = 2.f, kLeastAllowance = 1.f / 16;
-constexpr int kMoveEvery = 64, kMoveAfter = 512;  // tokens
+constexpr int kMoreWithin[kMoreLayersWithin] = {-2, -3, -4, 2, 3, -5, -6};
 
 float step_size(double rate, size_t num_sources, int num_contexts, size_t k) {
   double energy = 0;
@@ -52,15 +40,15 @@ Learned::Learned(const PolicySettings& settings)
       loss_(settings.num_layers) {
   const int ranks = std::min(settings.experts_per_token, kRanks);
   for (int rank = 0; rank < ranks; rank++) rank_weights_.push_back(1.f / float(rank + 1));
-  const bool has_more = decides_ahead() && has_few(settings);
+  const bool has_more = is_prefetcher() && has_few(settings);
   sources_ = near_and_last(settings.num_layers, has_more ? kMostLayers : kLastLayers);
-  if (only_keeps() || settings.kind == PolicyKind::LearnedPrefetch) make_within();
-  if (!only_keeps()) make_maps();
+  make_within();
+  if (is_prefetcher()) make_maps();
   for (Token& token : tokens_) token.experts.resize(settings.num_layers);
 }
 
 void Learned::make_within() {
-  const bool follows = decides_ahead();
+  const bool follows = is_prefetcher();
   std::vector<LearnedSource> sources = sources_;
   for (int layer : kMoreWithin)
     if (follows && has_few(settings_)) sources.push_back({false, layer, 0});
@@ -71,22 +59,18 @@ void Learned::make_within() {
 
 void Learned::make_maps() {
   const int experts = settings_.num_experts;
-  int num_contexts = 0, num_hashed = 0;
-  if (decides_ahead()) {
-    const int num_newest = has_few(settings_) ? kMostLayers : kLastLayers;
-    for (int i = 0; i < num_newest; i++) sources_.push_back({false, -kLayersAhead - i, 1});
-    contexts_.emplace(settings_.num_layers, experts, first_moe_layer(settings_),
-                      int(sources_.size()) * experts, kLayersAhead);
-    num_contexts = kContexts, num_hashed = LearnedContexts::num_rows(experts);
-  }
-  const float rate = step_size(decides_ahead() ? kRateAhead : kRate, sources_.size(), num_contexts,
-                               rank_weights_.size());
+  const int num_newest = has_few(settings_) ? kMostLayers : kLastLayers;
+  for (int i = 0; i < num_newest; i++) sources_.push_back({false, -kLayersAhead - i, 1});
+  contexts_.emplace(settings_.num_layers, experts, first_moe_layer(settings_),
+                    int(sources_.size()) * experts, kLayersAhead);
+  const float rate = step_size(kRateAhead, sources_.size(), kContexts, rank_weights_.size());
   for (int layer = 0; layer < settings_.num_layers; layer++)
-    maps_.emplace_back(int(sources_.size()), experts, rate, decides_ahead(), num_hashed);
+    maps_.emplace_back(int(sources_.size()), experts, rate, true,
+                       LearnedContexts::num_rows(experts));
 }
 
 void Learned::reset_sequence() {
-  if (within_) within_->reset_sequence();
+  within_->reset_sequence();
   std::fill(scored_.begin(), scored_.end(), 0);
   for (Token& token : tokens_) {
     token.is_known = false;
@@ -96,12 +80,12 @@ void Learned::reset_sequence() {
 
 void Learned::set_prefetching(bool prefetches) {
   prefetches_ = prefetches;
-  if (skips_prefetch_scores()) std::fill(scored_.begin(), scored_.end(), 0);
+  if (!prefetches_now()) std::fill(scored_.begin(), scored_.end(), 0);
 }
 
 // Forgets the last routes with the change, since those in between were not learned from.
 void Learned::set_learning(bool learns) {
-  if (!within_ || learns == learns_) return;
+  if (learns == learns_) return;
   learns_ = learns;
   within_->reset_sequence();
   std::fill(scored_.begin(), scored_.end(), 0);
@@ -146,9 +130,7 @@ void Learned::step(int layer) {
   map.score(inputs_);
   if (scored_[layer]) {
     gather(layer, kBefore);
-    if (decides_ahead())
-      map.learn_worth(inputs_, used.data(), int(used.size()), threshold_[layer], margin_);
-    else map.learn(inputs_, used.data(), int(used.size()));
+    map.learn_worth(inputs_, used.data(), int(used.size()), threshold_[layer], margin_);
   }
   map.keep();
   scored_[layer] = 1;
@@ -178,17 +160,14 @@ void Learned::keep_missed(int layer, std::vector<Swap>& swaps) {
   }
 }
 
-void Learned::swap(int layer, std::vector<Swap>& swaps) {
+void Learned::prefetch(int layer, std::vector<Swap>& swaps) {
   const float* scores = maps_[layer].scores();
-  const std::vector<int32_t>& used = tokens_[kPresent].experts[layer];
-  const bool retains = settings_.kind == PolicyKind::LearnedRetain || !prefetches_;
-  if (decides_ahead()) measure_threshold(layer);
+  measure_threshold(layer);
   for (int i = 0; i < settings_.experts_per_token; i++) {
-    const int enters = best_outside(layer, scores, retains ? &used : nullptr);
+    const int enters = best_outside(layer, scores, nullptr);
     const int leaves = victim(layer, scores);
     if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
-    const bool was_used = std::find(used.begin(), used.end(), enters) != used.end();
-    insert(layer, enters, leaves, within_ || !was_used, swaps);
+    insert(layer, enters, leaves, true, swaps);
   }
   watch_need(layer);
 }
@@ -234,26 +213,25 @@ void Learned::move_slots(std::vector<Swap>& swaps) {
 
 void Learned::score_within(int layer) {
   const std::vector<int32_t>& used = tokens_[kNext].experts[layer];
-  if (within_ && learns_) within_->step(layer, used.data(), int(used.size()));
+  if (learns_) within_->step(layer, used.data(), int(used.size()));
 }
 
 // Returns the layer that can be scored after this route: the one two layers ahead, whose map does
 // not wait for a later one; -1 if none.
 int Learned::score_ahead(int layer) {
   const int ahead = layer + kLayersAhead;
-  const bool can_decide = decides_ahead() && ahead < settings_.num_layers;
-  if (!can_decide || skips_prefetch_scores() || !tokens_[kPresent].is_known || !has_route(ahead))
-    return -1;
+  if (!prefetches_now() || ahead >= settings_.num_layers) return -1;
+  if (!tokens_[kPresent].is_known || !has_route(ahead)) return -1;
   step(ahead);
   return ahead;
 }
 
 void Learned::after_use(int layer, std::vector<Swap>& swaps) {
   score_within(layer);
-  if (within_ && learns_) keep_missed(layer, swaps);
-  if (only_keeps()) watch_need(layer);
+  if (learns_) keep_missed(layer, swaps);
+  if (!is_prefetcher()) watch_need(layer);
   const int scored = score_ahead(layer);
-  if (scored >= 0) swap(scored, swaps);
+  if (scored >= 0) prefetch(scored, swaps);
 }
 
 // Makes the token in progress the present one.
@@ -264,14 +242,13 @@ void Learned::roll() {
 }
 
 void Learned::end_step(std::vector<Swap>* swaps) {
-  if (only_keeps()) return;
+  if (!is_prefetcher()) return;
   roll();
-  const int num_layers = settings_.num_layers;
-  const int until = decides_ahead() ? std::min(kLayersAhead, num_layers) : num_layers;
-  for (int layer = 0; layer < until && !skips_prefetch_scores(); layer++) {
+  const int until = prefetches_now() ? std::min(kLayersAhead, settings_.num_layers) : 0;
+  for (int layer = 0; layer < until; layer++) {
     if (!has_route(layer)) continue;
     step(layer);
-    if (swaps) swap(layer, *swaps);
+    if (swaps) prefetch(layer, *swaps);
   }
 }
 
@@ -280,11 +257,11 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
-    if (prefetches_ && learns_) adapt_margin();
+    if (prefetches_now()) adapt_margin();
     tokens_seen_++;
     if (settings_.moving_slots) move_slots(swaps);
   }
-  loads_seen_ = counted_loads();
+  loads_seen_ = total_early_loads();
 }
 
 // Replays the batch's last tokens one by one, as if each had been decoded; swaps nothing.
@@ -304,11 +281,6 @@ void Learned::replay_batch() {
   batch_tokens_ = 0;
 }
 
-// Returns the loads that the budget is for: a miss that is kept at once costs no read of its own.
-int64_t Learned::counted_loads() const {
-  return settings_.kind == PolicyKind::LearnedPrefetch ? total_early_loads() : total_loads();
-}
-
 void Learned::adapt_allowance() {
   const int64_t used = total_early_hits() - early_hits_seen_;
   const int64_t wasted = total_early_wasted() - early_wasted_seen_;
@@ -316,14 +288,14 @@ void Learned::adapt_allowance() {
   const int64_t saved = total_saved() - saved_seen_;
   early_hits_seen_ += used, early_wasted_seen_ += wasted, saved_seen_ += saved;
   const bool pays = saved * kLoadsForMiss >= used + wasted;
-  allowance_ =
-      pays ? std::min(1.f, allowance_ * kGrows) : std::max(kLeastAllowance, allowance_ * kShrinks);
+  allowance_ = pays ? std::min(1.f, allowance_ * kAllowanceGrows)
+                    : std::max(kLeastAllowance, allowance_ * kAllowanceShrinks);
 }
 
 void Learned::adapt_margin() {
-  if (settings_.kind == PolicyKind::LearnedPrefetch) adapt_allowance();
+  adapt_allowance();
   const float budget = settings_.load_budget * allowance_;
-  const float excess = float(counted_loads() - loads_seen_) - budget;
+  const float excess = float(total_early_loads() - loads_seen_) - budget;
   margin_ = std::max(0.f, margin_ + kMarginRate * excess);
 }
 

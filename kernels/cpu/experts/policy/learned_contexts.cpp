@@ -6,11 +6,8 @@
 namespace sharpi {
 namespace {
 
-constexpr int kMostFloats = 1 << 18, kMostRows = 1 << 13;  // of a layer's table
-constexpr int kRanks = 4;                                  // of a route
-
 // Keys that add nothing if the layer's own route equals the one below.
-constexpr bool kRepeats[] = {false, false, false, true, true, false, true, false};
+constexpr bool kRepeats[kContexts] = {false, false, false, true, true, false, true, false};
 
 // A hash that experts are added to, one after the other.
 struct Key {
@@ -45,8 +42,8 @@ LearnedContexts::LearnedContexts(int num_layers, int num_experts, int first_laye
       mask_(uint32_t(num_rows(num_experts)) - 1) {}
 
 int LearnedContexts::num_rows(int num_experts) {
-  int rows = kMostRows;
-  while (rows > 1 && rows * num_experts > kMostFloats) rows /= 2;
+  int rows = kMostTableRows;
+  while (rows > 1 && rows * num_experts > kMostTableFloats) rows /= 2;
   return rows;
 }
 
@@ -66,7 +63,7 @@ void LearnedContexts::append(int layer, const Routes& present, const Routes& nex
   const std::vector<int32_t>& below = newest(layer - ahead_, present, next);
   const std::vector<int32_t>& beneath = newest(layer - ahead_ - 1, present, next);
   const std::vector<int32_t>& first = (has_first ? next : present)[first_layer_];
-  Key keys[] = {Key(0), Key(1), Key(2), Key(3), Key(4), Key(5), Key(6), Key(7)};
+  Key keys[kContexts] = {Key(0), Key(1), Key(2), Key(3), Key(4), Key(5), Key(6), Key(7)};
   keys[0].add_set(first, kRanks);
   keys[1].add_best(below, 2), keys[1].add_best(beneath, 2);
   keys[2].add_set(present[layer], kRanks);

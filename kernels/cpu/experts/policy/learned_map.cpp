@@ -13,19 +13,12 @@
 namespace sharpi {
 namespace {
 
-constexpr float kDiscount = 0.8f, kBiasRate = 0.003f, kFirstBias = 0.1f;
-// A layer's experts count as worth keeping for the next token until the map has learned better.
-constexpr float kFirstOfItself = 0.6f;
-// The rate of a hashed row, relative to that of a source: what stays, and what a new row has more.
-constexpr float kHashedRate = 3, kLasting = 0.5f, kFirst = 3, kNewUntil = 10;
-constexpr float kKept = 0.97f;  // of what a fading row had learned, each time it learns
-
 SHARPI_WIDE void add_scaled(float* y, const float* x, float a, size_t n) {
   for (size_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
 SHARPI_WIDE void fade_and_add(float* y, const float* x, float a, size_t n) {
-  for (size_t i = 0; i < n; i++) y[i] = kKept * y[i] + a * x[i];
+  for (size_t i = 0; i < n; i++) y[i] = kKeptOfFading * y[i] + a * x[i];
 }
 
 }  // namespace
@@ -88,9 +81,9 @@ void LearnedMap::follow_error(const std::vector<MapInput>& inputs) {
 float LearnedMap::step_size(const MapInput& input) {
   if (input.row < first_hashed_) return rate_ * input.weight;
   float& times = times_learned_[input.row - first_hashed_];
-  const float more = kFirst / (1 + times / kNewUntil);
+  const float more = kFirstRate / (1 + times / kNewUntil);
   times += 1;
-  return kHashedRate * rate_ * (kLasting + more);
+  return kHashedRate * rate_ * (kLastingRate + more);
 }
 
 }  // namespace sharpi

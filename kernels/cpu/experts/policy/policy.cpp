@@ -7,8 +7,6 @@
 
 namespace sharpi {
 
-constexpr int kFirstChoice = 64;  // the part of warm_pin_after before a fixed set is first chosen
-
 SlotPolicy::SlotPolicy(const PolicySettings& settings)
     : settings_(settings),
       counts_(settings.num_layers),
@@ -112,7 +110,7 @@ void SlotPolicy::insert(int layer, int expert, int victim, bool early, std::vect
   }
   inserted(layer, expert);
   early_[layer][expert] = early;
-  counts_[layer].loads++, total_loads_++;
+  counts_[layer].loads++;
   counts_[layer].early_loads += early, total_early_loads_ += early;
   swaps.push_back({layer, expert, victim});
 }

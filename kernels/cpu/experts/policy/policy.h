@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policy_slots.h"
+#include "slot_rules.h"
 
 namespace sharpi {
 
@@ -19,19 +20,13 @@ struct Swap {
   int32_t layer, expert, victim;
 };
 
-// The numbers are those of PolicyKind in sharpi/experts/policy_settings.py.
 enum class PolicyKind : int32_t {
-  Slru,
-  Learned,
-  LearnedTokenEnd,
-  LearnedRetain,
-  LearnedKeep,
-  Lru,
-  Lfru,
-  Lfu,
-  Static,
-  LfruTotal,
-  LearnedPrefetch
+  Slru = kSlru,
+  LearnedKeep = kLearnedKeep,
+  Lru = kLru,
+  Lfru = kLfru,
+  Static = kStatic,
+  LearnedPrefetch = kLearnedPrefetch
 };
 
 struct PolicySettings {
@@ -41,7 +36,7 @@ struct PolicySettings {
   std::vector<std::vector<int32_t>> pinned;  // per layer, or empty
   std::vector<std::vector<int32_t>> warm;    // per layer, or empty: fill free slots at the start
   bool admission = false;     // slru: a miss takes a slot only if it was used more than the victim
-  float load_budget = 0;      // learned: expert loads per token
+  float load_budget = 0;      // learned-prefetch: prefetches per token
   bool moving_slots = false;  // learned: slots move to the layers that need them
   int warm_pin = 0;           // experts that a layer pins by itself; 0 pins none
   // Accesses of all layers before the warm pin. A fixed set that counts uses is first chosen after
@@ -79,7 +74,7 @@ class SlotPolicy {
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.
   virtual void set_prefetching(bool) {}
-  // Without it, a learned policy that keeps misses evicts the oldest expert for each of them and
+  // Without it, a learned policy evicts the oldest expert for each of them and
   // learns nothing; called between steps.
   virtual void set_learning(bool) {}
 
@@ -117,7 +112,6 @@ class SlotPolicy {
   // Takes a slot from `layer`; where none is free, evicts `victim` with it.
   void move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps);
   const LayerSlots& slots(int layer) const { return layers_[layer]; }
-  int64_t total_loads() const { return total_loads_; }
   // Returns true if a fixed set is chosen by uses, which are still counted.
   bool counts_uses() const { return settings_.warm_pin > 0; }
   int64_t total_early_loads() const { return total_early_loads_; }
@@ -143,7 +137,6 @@ class SlotPolicy {
     return best;
   }
 
-  static constexpr int kBatchMemory = 64;
   PolicySettings settings_;
   std::vector<LayerSlots> layers_;
 
@@ -166,7 +159,7 @@ class SlotPolicy {
   // resident in its place; else -1.
   std::vector<std::vector<int32_t>> displaced_;
   std::vector<int32_t> missed_;
-  int64_t total_accesses_ = 0, total_hits_ = 0, total_loads_ = 0;
+  int64_t total_accesses_ = 0, total_hits_ = 0;
   int64_t total_early_loads_ = 0, total_early_hits_ = 0, total_early_wasted_ = 0, total_saved_ = 0;
   int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;
   int64_t next_pin_ = 0;  // in accesses

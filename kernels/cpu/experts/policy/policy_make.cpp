@@ -8,14 +8,9 @@ namespace sharpi {
 std::unique_ptr<SlotPolicy> make_policy(const PolicySettings& settings) {
   switch (settings.kind) {
     case PolicyKind::Slru: return std::make_unique<Slru>(settings);
-    case PolicyKind::Learned:
-    case PolicyKind::LearnedTokenEnd:
-    case PolicyKind::LearnedRetain:
     case PolicyKind::LearnedKeep:
     case PolicyKind::LearnedPrefetch: return std::make_unique<Learned>(settings);
-    case PolicyKind::Lru:
-    case PolicyKind::Lfu:
-    case PolicyKind::LfruTotal: return std::make_unique<Ranked>(settings);
+    case PolicyKind::Lru: return std::make_unique<Lru>(settings);
     case PolicyKind::Lfru: return std::make_unique<Lfru>(settings);
     case PolicyKind::Static: return std::make_unique<Static>(settings);
   }

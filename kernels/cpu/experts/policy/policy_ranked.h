@@ -1,14 +1,12 @@
-// The plain policies, kept for comparison, which rank experts by one number; and the fixed set,
-// which never changes.
+// The plain policies, which rank experts by one number; and the fixed set, which never changes.
 #pragma once
 #include "policy.h"
 #include "policy_frequency.h"
 
 namespace sharpi {
 
-// lru evicts the oldest expert, lfu the one with fewest uses ever, lfru-total the one with fewest
-// uses ever for its age in tokens.
-class Ranked : public SlotPolicy {
+// Evicts the oldest expert.
+class Lru : public SlotPolicy {
  public:
   using SlotPolicy::SlotPolicy;
 
@@ -19,18 +17,9 @@ class Ranked : public SlotPolicy {
     return float(slots(layer).access_count(expert));
   }
   int victim(int layer) const override {
-    return least(layer, [&](int e) { return key(layer, e); });
+    return least(layer, [](int) { return 0.f; });
   }
   bool admits(int, int, int) const override { return true; }
-
- private:
-  float key(int layer, int expert) const {
-    if (settings_.kind == PolicyKind::Lru) return 0;
-    const LayerSlots& l = slots(layer);
-    const float uses = float(l.access_count(expert));
-    return settings_.kind == PolicyKind::Lfu ? uses
-                                             : uses / float(1 + l.clock() - l.last_used(expert));
-  }
 };
 
 // vLLM's rule: evicts the expert with fewest uses for its age in tokens, where old uses count less.
@@ -38,8 +27,7 @@ class Lfru : public SlotPolicy {
  public:
   explicit Lfru(const PolicySettings& settings)
       : SlotPolicy(settings),
-        frequency_(settings.num_layers,
-                   DecayedFrequency(settings.num_experts, DecayedFrequency::kDecay95)) {}
+        frequency_(settings.num_layers, DecayedFrequency(settings.num_experts, kLfruGrowth)) {}
 
  protected:
   void on_access(int layer, const int32_t* experts, int count) override {

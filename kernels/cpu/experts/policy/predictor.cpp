@@ -5,10 +5,6 @@
 
 namespace sharpi {
 
-constexpr float kMostSeen = 256;
-// the weight of the previous token's route, relative to that of the layer below
-constexpr float kTokenWeight = 0.25f;
-
 void FollowCounts::observe(const std::vector<int32_t>& before, const int32_t* experts, int count) {
   for (int32_t from : before) {
     float* row = counts_.data() + size_t(from) * num_experts_;

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "slot_rules.h"
+
 namespace sharpi {
 
 // The order is that of PREDICTORS in sharpi/experts/predictor.py.

@@ -4,8 +4,7 @@
 namespace sharpi {
 namespace {
 
-constexpr float kKept[] = {0.6f, 0.9f};  // the fraction of a count that remains after one token
-constexpr float kRate = 0.01f;
+constexpr float kKept[kSpans] = {kKeptOfShortSpan, kKeptOfLongSpan};
 
 }  // namespace
 
@@ -33,7 +32,7 @@ void RecentUses::add_to(float* scores) const {
 void RecentUses::follow(const float* error) {
   for (int s = 0; s < num_spans_; s++)
     for (size_t e = 0; e < weights_[s].size(); e++)
-      weights_[s][e] += kRate * (error[e] * previous_[s][e]);
+      weights_[s][e] += kRecentRate * (error[e] * previous_[s][e]);
 }
 
 }  // namespace sharpi

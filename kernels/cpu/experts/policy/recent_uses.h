@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "slot_rules.h"
+
 namespace sharpi {
 
 class RecentUses {
@@ -22,7 +24,6 @@ class RecentUses {
   void follow(const float* error);
 
  private:
-  static constexpr int kSpans = 2;
   int num_spans_;
   std::vector<float> weights_[kSpans], counts_[kSpans], previous_[kSpans];
 };

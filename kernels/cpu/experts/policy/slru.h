@@ -1,7 +1,7 @@
 // Segmented LRU that evicts the expert with the fewest recent uses, where uses of protected experts
 // weigh more.
 //
-// A quarter of the slots is probationary: new experts enter there, and a hit promotes them. A full
+// Part of the slots is probationary: new experts enter there, and a hit promotes them. A full
 // protected segment demotes its oldest unpinned expert to the probationary one.
 #pragma once
 #include "policy.h"
@@ -28,7 +28,7 @@ class Slru : public SlotPolicy {
  private:
   struct Segments {
     explicit Segments(int num_experts)
-        : frequency(num_experts, DecayedFrequency::kHalfIn16), is_protected(num_experts) {}
+        : frequency(num_experts, kSlruGrowth), is_protected(num_experts) {}
     DecayedFrequency frequency;
     std::vector<uint8_t> is_protected;
     int num_protected = 0;

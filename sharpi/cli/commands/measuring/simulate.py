@@ -43,7 +43,7 @@ def simulate(
         float | None,
         local_option(
             "--load-budget",
-            "learned: expert loads per token.",
+            "learned-prefetch: prefetches per token.",
             "N",
             min=0,
             show_default="a tenth of a token's lookups",

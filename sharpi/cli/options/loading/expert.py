@@ -12,16 +12,11 @@ from sharpi.errors import UsageError
 
 Policy = Literal[
     "slru",
-    "learned",
-    "learned-token-end",
-    "learned-retain",
-    "learned-keep",
-    "learned-prefetch",
     "lru",
     "lfru",
-    "lfru-total",
-    "lfu",
     "static",
+    "learned-keep",
+    "learned-prefetch",
 ]
 Predictor = Literal["last-token", "last-layer", "both", "frequency", "router", "learned"]
 
@@ -57,7 +52,7 @@ class ExpertOptions(Struct, frozen=True):
         Policy | None,
         option(
             "--moe-policy",
-            "Policy that decides which expert is evicted. learned-*: variants to compare.",
+            "Policy that decides which expert is evicted.",
             show_default="the measured best",
         ),
     ] = None
@@ -65,7 +60,7 @@ class ExpertOptions(Struct, frozen=True):
         float | None,
         option(
             "--moe-load-budget",
-            "Expert loads per token that the learned policies aim for.",
+            "Prefetches per token that learned-prefetch aims for.",
             "N",
             min=0,
             callback=finite,

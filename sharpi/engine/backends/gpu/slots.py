@@ -11,7 +11,7 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
-    falls_back,
+    is_default,
     pin_note,
 )
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -77,9 +77,9 @@ def gpu_slots(
     shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
     policy, predictor = choose_policy(config, shape, profile), choose_predictor(config, shape)
     notes = tuple[str, ...]()
-    if policy.kind.has_budget:
+    if policy.kind.prefetches:
         policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
-        notes = ("on a GPU the learned policies can only load missed experts: using learned-keep",)
+        notes = ("on a GPU learned-prefetch can only load missed experts: using learned-keep",)
     is_filled = not reads_ram and _changes(policy) and any(slots)
     if not reads_ram:
         policy = _begun(policy)
@@ -106,7 +106,7 @@ def gpu_slots(
     modes = _modes(config, reads_ram=reads, can_use_cpu=can_use_cpu)
     return GpuSlots(
         settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(config, policy),
-        place.growth, is_filled, may_stop_filling=falls_back(config, policy.kind),
+        place.growth, is_filled, may_stop_filling=is_default(config, policy.kind),
     )  # fmt: skip
 
 

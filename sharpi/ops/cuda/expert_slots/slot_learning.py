@@ -11,13 +11,13 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     BATCH_MEMORY,
+    INPUT_WORDS,
+    RANKS,
     Learning,
     PolicyRules,
     slot_learn_batch,
 )
-
-_FIRST_BIAS, _FIRST_OF_ITSELF = np.float32(0.1), np.float32(0.6)
-_RANKS, _INPUT_WORDS = 4, 32
+from sharpi.ops.slot_rules import real
 
 
 class SlotLearning:
@@ -34,7 +34,7 @@ class SlotLearning:
         self._route_bytes = 4 * BATCH_MEMORY * rules.experts_per_token
         self._learning = Learning(
             maps=self._span(rules.num_layers * self._map_bytes),
-            routes=self._span(4 * _RANKS * rules.num_layers),
+            routes=self._span(4 * RANKS * rules.num_layers),
             remembered=self._span(rules.num_layers * self._route_bytes),
             has_experts=self._span(4 * rules.num_layers),
         )
@@ -43,9 +43,9 @@ class SlotLearning:
         device.upload(self._learning.has_experts, has_experts)
         first = np.zeros(rules.map_floats, np.float32)
         experts = rules.num_experts
-        first[:experts] = _FIRST_BIAS
-        weights = first[2 * experts + _INPUT_WORDS :].reshape(-1, experts)
-        np.fill_diagonal(weights[:experts], _FIRST_OF_ITSELF)
+        first[:experts] = real("FirstBias")
+        weights = first[2 * experts + INPUT_WORDS :].reshape(-1, experts)
+        np.fill_diagonal(weights[:experts], real("FirstOfItself"))
         for layer in self._layers:
             device.upload(self.map_of(layer), first)
         self.forget_routes()
@@ -72,9 +72,9 @@ class SlotLearning:
 
     def forget_routes(self) -> None:
         """Resets the newest routes to unknown, because a new text begins; keeps the maps."""
-        unknown = np.full(_RANKS * self._rules.num_layers, -1, np.int32)
+        unknown = np.full(RANKS * self._rules.num_layers, -1, np.int32)
         self._device.upload(self._learning.routes, unknown)
         inputs = 8 * self._rules.num_experts
         for layer in self._layers:
-            span = self.map_of(layer).part(inputs, 4 * _INPUT_WORDS)
-            self._device.upload(span, np.zeros(_INPUT_WORDS, np.int32))
+            span = self.map_of(layer).part(inputs, 4 * INPUT_WORDS)
+            self._device.upload(span, np.zeros(INPUT_WORDS, np.int32))

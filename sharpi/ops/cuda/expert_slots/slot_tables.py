@@ -38,8 +38,10 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
     slot_resize,
 )
 from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
+from sharpi.ops.slot_rules import whole
 
-DEVICE_KINDS = frozenset({0, 4, 5, 6, 7, 8, 9})  # the numbers of the policies in slot_rules.cuh
+# The policies that a device has, by their numbers.
+DEVICE_KINDS = frozenset(map(whole, ("Slru", "LearnedKeep", "Lru", "Lfru", "Static")))
 _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 

@@ -13,13 +13,14 @@ from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     TableArguments,
 )
 from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat
+from sharpi.ops.slot_rules import real, whole
 
-LEARNED_KEEP = 4  # the only policy that has maps
+LEARNED_KEEP = whole("LearnedKeep")  # the only policy that has maps
 MAX_USED, MAX_EXPERTS = 32, 512
-BATCH_MEMORY = 64  # kBatchMemory: the last tokens of a batch, from which a policy learns
+BATCH_MEMORY = whole("BatchMemory")  # the last tokens of a batch, from which a policy learns
 _BLOCK, _WARP = 256, 32
-_RANKS, _NUM_SOURCES, _INPUT_WORDS = 4, 7, 32  # of kernels/cuda/slots/slot_learned.cuh
-_LEARNING_RATE = 0.15
+RANKS, _NUM_SOURCES = whole("Ranks"), whole("NearLayers") + whole("LastLayers")
+INPUT_WORDS = 32  # kInputWords of kernels/cuda/slots/slot_learned.cuh
 
 
 class KernelMissMode(IntEnum):
@@ -73,18 +74,18 @@ class PolicyRules(Struct, frozen=True):
     @property
     def num_ranks(self) -> int:
         """The number of a route's best experts from which a map of learned-keep learns."""
-        return min(self.experts_per_token, _RANKS)
+        return min(self.experts_per_token, RANKS)
 
     @property
     def rate(self) -> np.float32:
         """The learning rate of the maps of learned-keep."""
         energy = sum(1.0 / (rank * rank) for rank in range(1, self.num_ranks + 1))
-        return np.float32(_LEARNING_RATE / (_NUM_SOURCES * energy))
+        return np.float32(real("Rate") / (_NUM_SOURCES * energy))
 
     @property
     def map_floats(self) -> int:
         """The floats in a layer's map of learned-keep: bias, scores, inputs and weights."""
-        return self.num_experts * (2 + _NUM_SOURCES * self.num_experts) + _INPUT_WORDS
+        return self.num_experts * (2 + _NUM_SOURCES * self.num_experts) + INPUT_WORDS
 
     @property
     def is_learned(self) -> bool:
