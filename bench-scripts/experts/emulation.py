@@ -13,11 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.experts.file_trial import ExpertSource, FileTrial
+from sharpi.experts.file_trial import ExpertSource, FileTrial, WindowCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
 from sharpi.experts.policy_trials import PolicyTrials
-from sharpi.experts.slot_window import WindowCounts
 
 
 class Costs(Struct, frozen=True):
@@ -146,19 +145,19 @@ class EmulatedChoice(EmulatedTokens):
     def __init__(self, settings: PolicySettings, costs: Costs) -> None:
         super().__init__(settings, costs)
         shape = len(settings.slots), settings.num_experts
-        self.file_trial = FileTrial(np.ones(shape[0], np.int64))
+        self.file_trial = FileTrial(np.ones(shape[0], np.int64), self)
         self.left: list[int] = []
         self.returned: list[int] = []
         self._settings = settings
         self._pages = EmulatedPages(settings, costs)
         self._uses: NDArray[np.int64] = np.zeros(shape, np.int64)
         self._layers = np.arange(shape[0])[:, np.newaxis]
-        self._begin_window()
+        self.begin_window()
 
     def run(self, routes: NDArray[np.integer]) -> None:
         """Replays the tokens of `routes` (tokens, layers, k)."""
         for token in routes.tolist():
-            if self.file_trial.source is ExpertSource.FILE:
+            if self.file_trial.choice is ExpertSource.FILE:
                 self._in_file(token)
             else:
                 self._with_slots(token)
@@ -167,28 +166,29 @@ class EmulatedChoice(EmulatedTokens):
         is_usual = self.trials.is_usual
         self._uses[self._layers, token] += 1
         self.run_token(token)
-        if not self.file_trial.record(self.seconds[-1], is_usual=is_usual):
-            return
-        if self.file_trial.judge_slots(self._window(), sum(self._settings.slots)):
+        self.file_trial.record(self.seconds[-1], is_usual=is_usual)
+        if self.file_trial.choice is ExpertSource.FILE:
             self.left.append(len(self.seconds))
             self._pages = EmulatedPages(self._settings, self.costs)
-        self._begin_window()
 
     def _in_file(self, token: Sequence[Sequence[int]]) -> None:
         seconds, faults = self._pages.token(token)
         self.seconds.append(seconds)
-        self.file_trial.record_file(seconds, faults)
-        if self.file_trial.source is ExpertSource.SLOTS:
+        self.file_trial.record(seconds, faults=faults)
+        if self.file_trial.choice is ExpertSource.SLOTS:
             self.returned.append(len(self.seconds))
             order = np.argsort(-self._uses, axis=1, kind="stable").tolist()
             self.open(replace(self._settings, warm=tuple(map(tuple, order))))
-            self._begin_window()
 
-    def _begin_window(self) -> None:
+    def begin_window(self) -> None:
+        """Notes the counts at the start of a window."""
         self._before, self._uses_before = self._waits, self._uses.copy()
 
-    def _window(self) -> WindowCounts:
-        return WindowCounts.between(self._before, self._waits, self._uses_before, self._uses.copy())
+    def window(self) -> tuple[WindowCounts, int]:
+        """Returns the counts since then, and the room of the page cache without slots."""
+        uses = self._uses.copy()
+        counts = WindowCounts.between(self._before, self._waits, self._uses_before, uses)
+        return counts, sum(self._settings.slots)
 
     @property
     def _waits(self) -> tuple[float, int, int]:

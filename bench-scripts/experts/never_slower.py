@@ -50,7 +50,7 @@ SETTLED_ON_DISK = 1100  # tokens, after which the mapped file was tried, too
 _MACHINES = {
     "RAM + fast disk": (Costs(0.6e-3, 0.15e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),
     "RAM + slow disk": (Costs(0.6e-3, 1.5e-3, 20e-6, 30e-6), PolicyKind.LEARNED_PREFETCH),
-    "VRAM + RAM": (Costs(0.08e-3, 0.05e-3, 2e-6), PolicyKind.LEARNED_KEEP),
+    "VRAM + RAM": (Costs(0.08e-3, 0.05e-3), PolicyKind.SLRU),
 }
 _BESIDE = 96 << 20  # of a process that the planner does not count: interpreter and libraries
 _WAYS = {"static": PolicyKind.STATIC, "lru": PolicyKind.LRU}

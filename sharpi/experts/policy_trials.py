@@ -1,13 +1,13 @@
 """PolicyTrials: measures, while a model runs, which parts of the default policy save time.
 
 First it times tokens with and without prefetching. Then it compares the learned policy with lru,
-which evicts the least recently used expert. The periods with lru are longer, because the slots at
-first still hold the experts that the learned policy chose.
+which evicts the least recently used expert.
 """
 
-from sharpi.experts.prediction_trial import PredictionTrial, TrialTimes
+from sharpi.trial import Trial
 
-LEARNING_TIMES = TrialTimes(period=96, without=32, warm_up=8, periods=3, pause=4096)
+# At first after a change, the slots still hold the experts that the other policy chose.
+_LEARNING_WARM_UP = 8
 
 
 class PolicyTrials:
@@ -18,30 +18,33 @@ class PolicyTrials:
     """
 
     def __init__(self, *, may_prefetch: bool, may_fall_back: bool) -> None:
-        self.prefetch = PredictionTrial() if may_prefetch else None
-        self.learning = PredictionTrial(LEARNING_TIMES) if may_fall_back else None
+        on_and_off = (True, False)
+        self.prefetch = Trial(on_and_off, default=True) if may_prefetch else None
+        self.learning = (
+            Trial(on_and_off, default=True, warm_up=_LEARNING_WARM_UP) if may_fall_back else None
+        )
 
     @property
     def prefetches_now(self) -> bool:
         """True if the next token prefetches."""
-        return self.prefetch is not None and self.learns_now and self.prefetch.predicts_now
+        return self.prefetch is not None and self.learns_now and self.prefetch.choice
 
     @property
     def prefetches(self) -> bool:
         """True if prefetching is on by the latest decision; used for steps outside the trials."""
-        return self.prefetch is not None and self.learns and self.prefetch.is_on
+        return self.prefetch is not None and self.learns and self.prefetch.fastest
 
     @property
     def learns(self) -> bool:
         """True if the learned policy is on by the latest decision, False if lru replaces it."""
-        return self.learning is None or self.learning.is_on
+        return self.learning is None or self.learning.fastest
 
     @property
     def learns_now(self) -> bool:
         """True if the policy learns during the next token; False if it evicts as lru does."""
         if self.learning is None or self._tries_prefetch:
             return self.learns
-        return self.learning.predicts_now
+        return self.learning.choice
 
     @property
     def is_usual(self) -> bool:
@@ -58,18 +61,26 @@ class PolicyTrials:
 
         Returns a message to the user if a decision changed, otherwise None.
         """
-        if self.prefetch is not None and self._tries_prefetch:
-            return self.prefetch.decision_note if self.prefetch.record(seconds) else None
-        if self.prefetch is not None and self.learns:
-            self.prefetch.record(seconds)
-        if self.learning is not None and self.learning.record(seconds):
-            return self._learning_note
+        tries_prefetch = self._tries_prefetch
+        is_prefetch_timed = tries_prefetch or self.learning is None or self.learning.is_settled
+        prefetch = self.prefetch if self.learns and is_prefetch_timed else None
+        if prefetch is not None and prefetch.record(seconds):
+            return prefetch_note(prefetch)
+        if self.learning is not None and not tries_prefetch and self.learning.record(seconds):
+            return _learning_note(self.learning)
         return None
 
-    @property
-    def _learning_note(self) -> str:
-        assert self.learning is not None
-        ratio = f"{self.learning.ratio:.2f} times as long with the learned policy as with lru"
-        if self.learning.is_on:
-            return f"the learned policy decides about slots again: tokens took {ratio}"
-        return f"slots now evict the oldest expert, without prefetch: tokens took {ratio}"
+
+def prefetch_note(trial: Trial[bool]) -> str:
+    """Returns the message to the user after a decision about prefetching has changed."""
+    return (
+        f"prefetching of predicted experts switched {'on again' if trial.fastest else 'off'}:"
+        f" tokens took {trial.ratio(True, False):.2f} times as long with it as without"
+    )
+
+
+def _learning_note(trial: Trial[bool]) -> str:
+    ratio = f"{trial.ratio(True, False):.2f} times as long with the learned policy as with lru"
+    if trial.fastest:
+        return f"the learned policy decides about slots again: tokens took {ratio}"
+    return f"slots now evict the oldest expert, without prefetch: tokens took {ratio}"

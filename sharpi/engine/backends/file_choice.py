@@ -8,10 +8,9 @@ import resource
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpi.experts.file_trial import ExpertSource, FileTrial
+from sharpi.experts.file_trial import ExpertSource, FileTrial, WindowCounts
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.native.store_layout import StoreLayout
-from sharpi.experts.slot_window import WindowCounts
 from sharpi.hardware.memory import probe_memory
 from sharpi.system.process import print_running_note
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
@@ -25,8 +24,9 @@ class FileChoice:
 
     def __init__(self, layout: StoreLayout, plan: TierPlan) -> None:
         sizes = [layer.expert_bytes for layer in layout.layers]
-        self._trial = FileTrial(np.array(sizes, np.int64))
+        self._trial = FileTrial(np.array(sizes, np.int64), self)
         self._freed = sum(plan.bytes_in(Tier.RAM, purpose) for purpose in _FREED)
+        self._store: ExpertStore | None = None  # of the latest token with slots
         self._waits = 0.0, 0, 0  # at the start of the window
         self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # at the start of the window
         self._faults = 0
@@ -35,22 +35,20 @@ class FileChoice:
     @property
     def is_wanted(self) -> bool:
         """True if the next step should use the mapped file."""
-        return self._trial.source is ExpertSource.FILE
+        return self._trial.choice is ExpertSource.FILE
 
     def keep(self) -> None:
         """Selects the mapped file from now on, because RAM has no room for slots."""
-        self._trial.source = ExpertSource.FILE
+        self._trial.use_file()
 
     def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
         """Records the seconds of a token that was decoded with slots.
 
         `is_usual` is False if the token belongs to a trial of the policy.
         """
-        if self._trial.begins_window:
-            self._begin_window(store)
-        if not self._trial.record(seconds, is_usual=is_usual):
-            return
-        if self._trial.judge_slots(self._window(store), self._freed + _spare()):
+        self._store = store
+        self._trial.record(seconds, is_usual=is_usual)
+        if self.is_wanted:
             self._faults = _page_faults()
 
     def end_shared_step(self, seconds: float) -> None:
@@ -61,11 +59,11 @@ class FileChoice:
         """Records the seconds of a decoded token that used the mapped file."""
         faults, before = _page_faults(), self._faults
         self._faults = faults
-        if self._trial.record_file(seconds, faults - before):
+        if self._trial.record(seconds, faults=faults - before):
             self._tell()
 
     def _tell(self) -> None:
-        times = f"tokens take {self._trial.ratio:.2f} times as long as with slots"
+        times = f"tokens take {self._trial.file_ratio:.2f} times as long as with slots"
         if self.is_wanted:
             line = f"experts are now used where the file is mapped: {times}"
         else:
@@ -73,13 +71,16 @@ class FileChoice:
         self.notes.append(line)
         print_running_note(line)
 
-    def _begin_window(self, store: ExpertStore) -> None:
-        self._waits = _waits(store)
-        self._uses = store.uses()
+    def begin_window(self) -> None:
+        """Notes the counts at the start of a window of tokens with slots."""
+        assert self._store is not None
+        self._waits, self._uses = _waits(self._store), self._store.uses()
 
-    def _window(self, store: ExpertStore) -> WindowCounts:
-        """Returns the waits, loads and expert uses since the current window of tokens began."""
-        return WindowCounts.between(self._waits, _waits(store), self._uses, store.uses())
+    def window(self) -> tuple[WindowCounts, int]:
+        """Returns the waits, loads and expert uses since the window began, and the free bytes."""
+        assert self._store is not None
+        now, uses = _waits(self._store), self._store.uses()
+        return WindowCounts.between(self._waits, now, self._uses, uses), self._freed + _spare()
 
 
 def _waits(store: ExpertStore) -> tuple[float, int, int]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from short_demo import LAYERS, short_demo
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.engine.backends.gpu import host_filling
 from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.tier import GpuTier
@@ -19,7 +18,6 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
@@ -200,18 +198,17 @@ def test_a_driver_that_page_locks_nothing(wanted: list[int], engines: list[Engin
 
 
 def test_moves_that_cost_too_much_stop(
-    engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+    engines: list[Engine],
 ) -> None:
-    trial = PredictionTrial()
-    monkeypatch.setattr(host_filling, "PredictionTrial", lambda *_: trial)
     engines.append(load_on(CpuDevice(check=False), **THREE_TIERS))
     engine = engines[-1]
     answer(engine, 2)
     filling = filling_of(engine)
-    assert filling.trial is trial
+    trial = filling.trial
+    assert trial is not None
     assert filling.moves_now
     while not trial.is_settled:
-        trial.record(2.0 if trial.predicts_now else 1.0)
+        trial.record(2.0 if trial.choice else 1.0)
     moved = dict(filling.num_moved)
     answer(engine)
     assert not filling.moves_now

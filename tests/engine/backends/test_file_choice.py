@@ -12,9 +12,8 @@ from sharpi.engine.backends import expert_tier
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.experts.file_trial import FileTrial
+from sharpi.experts.file_trial import WindowCounts
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.slot_window import WindowCounts
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 from sharpi.experts.stats.stats_text import tier_lines
@@ -105,17 +104,17 @@ def test_a_window_is_judged_by_what_happened_in_it(
     """Runs the real choice, with a trial that begins at once and calls the file faster."""
     windows: list[tuple[WindowCounts, int]] = []
 
-    def judge(trial: FileTrial, counts: WindowCounts, free_bytes: int) -> bool:
-        windows.append((counts, free_bytes))
-        return original(trial, counts, free_bytes)
+    def window(choice: FileChoice) -> tuple[WindowCounts, int]:
+        windows.append(original(choice))
+        return windows[-1]
 
-    original = FileTrial.judge_slots
+    original = FileChoice.window
     monkeypatch.setattr("sharpi.engine.loader.may_map", lambda config, plan: True)
     monkeypatch.setattr("sharpi.experts.file_trial.FIRST_WINDOW", 16)
     monkeypatch.setattr("sharpi.experts.file_trial._BLOCK", 4)
-    monkeypatch.setattr("sharpi.experts.slot_window._LEAST_STALL", -1.0)
-    monkeypatch.setattr("sharpi.experts.file_trial.GAINS", 1e9)
-    monkeypatch.setattr(FileTrial, "judge_slots", judge)
+    monkeypatch.setattr("sharpi.experts.file_trial._LEAST_STALL", -1.0)
+    monkeypatch.setattr("sharpi.experts.file_trial.MARGIN", 1e-9)
+    monkeypatch.setattr(FileChoice, "window", window)
     with load_engine(RunConfig(DEMO, context_size=256, moe_slots=4)) as engine:
         decode(engine, max_tokens=TOKENS)
         stats = engine.expert_stats()

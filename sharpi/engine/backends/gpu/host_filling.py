@@ -16,10 +16,10 @@ from sharpi.device.device import HostArray
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicySettings
-from sharpi.experts.prediction_trial import PredictionTrial
 from sharpi.experts.trace.trace_steps import Steps
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.trial import Trial
 
 _NUM_PIECES = 3
 
@@ -44,13 +44,13 @@ class HostFilling:
         self._numbers = layers.numbers
         self.policy = NativePolicy(_of_layers(settings, self._numbers))
         self.policy.start()
-        self.trial = PredictionTrial() if may_stop else None
+        self.trial = Trial((True, False), default=True) if may_stop else None
         self.num_moved = dict.fromkeys(self._numbers, 0)
 
     @property
     def moves_now(self) -> bool:
         """True if experts move after the next token."""
-        return self.trial is None or self.trial.predicts_now
+        return self.trial is None or self.trial.choice
 
     @property
     def has_pinned(self) -> bool:

@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.host_filling import HostFilling
-from sharpi.engine.backends.gpu.miss_choice import MissChoice
 from sharpi.engine.backends.gpu.report import GpuReport
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.warm_pin import announce_pin, missed_pin
-from sharpi.experts.prediction_trial import PredictionTrial
+from sharpi.experts.policy_trials import prefetch_note
 from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import RunFacts
@@ -20,6 +19,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recorded import MissMode
+from sharpi.trial import Trial
 
 # Returns the routes (rows, used) of each layer with slots.
 StepRoutes = Callable[[], list[IntArray]]
@@ -43,8 +43,8 @@ class GpuTier:
         self._filling: HostFilling | None = None
         self._report = GpuReport(slots, layers)
         self._is_ready = False
-        self._choice = MissChoice(slots.modes)
-        self.trial = PredictionTrial() if slots.predicts else None
+        self._miss = Trial(slots.modes)
+        self.trial = Trial((True, False), default=True) if slots.predicts else None
         self._num_accesses = 0  # an upper bound of the lookups
         # In lookups; None once nothing more will be pinned.
         self._next_pin = slots.policy.next_pin(-1)
@@ -67,12 +67,12 @@ class GpuTier:
     @property
     def mode(self) -> MissMode:
         """The miss mode of the next token."""
-        return self._choice.mode
+        return self._miss.choice
 
     @property
     def fastest_mode(self) -> MissMode:
         """The fastest miss mode found so far."""
-        return self._choice.fastest
+        return self._miss.fastest
 
     @property
     def shares(self) -> bool:
@@ -80,7 +80,7 @@ class GpuTier:
 
         They must not while miss modes are compared, because the comparison times single tokens.
         """
-        return self._choice.is_settled
+        return self._miss.is_settled
 
     @property
     def predicts(self) -> bool:
@@ -94,9 +94,9 @@ class GpuTier:
         gain of predictions is measured with the fastest mode. Steps of several sequences use what
         was decided by the times of single tokens.
         """
-        if self.trial is None or not self._choice.is_settled:
+        if self.trial is None or not self._miss.is_settled:
             return False
-        return self.trial.predicts_now if num_tokens == 1 else self.trial.is_on
+        return self.trial.choice if num_tokens == 1 else self.trial.fastest
 
     @property
     def modes(self) -> tuple[MissMode, ...]:
@@ -110,14 +110,14 @@ class GpuTier:
         It may not while single tokens are timed to make a choice, where the CPU computes experts,
         or where the host moves experts.
         """
-        is_timed = not self._choice.is_settled or (self.trial and not self.trial.is_settled)
+        is_timed = not self._miss.is_settled or (self.trial and not self.trial.is_settled)
         slots = self._slots
         has_host = self.mode == "cpu" or slots.is_filled_by_host or slots.settings.computed
         return not is_timed and not has_host
 
     def restrict_modes(self, modes: Sequence[MissMode]) -> None:
         """Restricts the miss modes to `modes`, for benchmarks."""
-        self._choice = MissChoice(modes)
+        self._miss = Trial(modes)
 
     def begin_step(self, position: int) -> None:
         """Begins a step; `position` is the lowest position of its tokens.
@@ -146,13 +146,13 @@ class GpuTier:
             steps.predicted += self.may_predict(num_tokens)
         if num_tokens != 1:
             return
-        if self.trial is not None and self._choice.is_settled and self.trial.record(seconds):
-            self.notes.append(self.trial.decision_note)
+        if self.trial is not None and self._miss.is_settled and self.trial.record(seconds):
+            self.notes.append(prefetch_note(self.trial))
         filling = self._filling
         if filling is not None and filling.trial is not None and filling.trial.record(seconds):
             self.notes.append(_filling_note(filling.trial))
-        if self._choice.record(seconds):
-            self.notes.append(f"missed experts: {self._choice.fastest} is now the fastest mode")
+        if self._miss.record(seconds):
+            self.notes.append(f"missed experts: {self._miss.fastest} is now the fastest mode")
 
     def _fill(
         self, filling: HostFilling, routes: list[IntArray], num_tokens: int, *, is_decode: bool
@@ -202,7 +202,7 @@ class GpuTier:
         """Returns the statistics so far, None before there are slots; waits for the GPU."""
         if not self._is_ready:
             return None
-        is_on = None if self.trial is None else self.trial.is_on
+        is_on = None if self.trial is None else self.trial.fastest
         notes = tuple(self._all_notes())
         stats = self._report.stats(run, is_on, self._before_pin, notes)
         if self._below is None:
@@ -220,16 +220,16 @@ class GpuTier:
             self._filling.close()
 
     def _all_notes(self) -> Iterator[str]:
-        if self._choice.seconds:
-            times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._choice.seconds.items())
-            yield f"time per token by miss mode: {times}; now {self._choice.fastest}"
+        if self._miss.seconds:
+            times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._miss.seconds.items())
+            yield f"time per token by miss mode: {times}; now {self._miss.fastest}"
         yield from filter(None, [self._slots.why_no_pin])
         yield from self.passes.notes
         yield from self.notes
 
 
-def _filling_note(trial: PredictionTrial) -> str:
-    ratio = f"tokens took {trial.ratio:.2f} times as long with moves as without"
-    if trial.is_on:
+def _filling_note(trial: Trial[bool]) -> str:
+    ratio = f"tokens took {trial.ratio(True, False):.2f} times as long with moves as without"
+    if trial.fastest:
         return f"experts move between RAM and VRAM again: {ratio}"
     return f"the experts in VRAM stay as they are for now: {ratio}"
