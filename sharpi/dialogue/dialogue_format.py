@@ -4,7 +4,7 @@ The model's own tool format is chosen by the markers of its chat template and vo
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from sharpi.dialogue.history import prepare
 from sharpi.dialogue.template_capabilities import NO_TOOLS, TemplateCapabilities, probe_template
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.dialogue.turns import MOVES
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -154,6 +155,23 @@ class DialogueFormat:
             enable_thinking=enable_thinking,
             extra={**no_tools, **thinking, **(extra or {})},
         )
+
+    @property
+    def note(self) -> str | None:
+        """A line for the user if the notation of the template's calls is not known; else None."""
+        is_known = not isinstance(self.form, Hermes) or "<tool_call>" in self._chat_format.source
+        if is_known or not self._capabilities.shows_tools:
+            return None
+        return "calls of tools may stay text: this chat template's notation of them is not known"
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yields what the chat template holds, and what happens to messages that it cannot hold."""
+        yield "tool calls", self.note or f"in the notation of {type(self.form).__name__}"
+        if self.reasoning is not None:
+            yield "reasoning", f"between {self.reasoning.opening!r} and {self.reasoning.closing!r}"
+        for name, (what, move) in MOVES.items():
+            if not getattr(self._capabilities.turns, name):
+                yield "no place for", f"{what}: {move}"
 
     def starts_inside(self, prompt: str) -> bool:
         """Returns whether the prompt ends within reasoning, so that the answer continues it."""

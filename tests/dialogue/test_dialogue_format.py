@@ -291,6 +291,17 @@ def test_messages_are_fitted_to_the_template(template: str, turns: str, prompt: 
     assert dialogue(template).render(said(*turns.split())) == prompt
 
 
+def test_what_a_template_holds_is_said() -> None:
+    facts = list(dialogue(STRICT).facts())
+    assert facts[0] == ("tool calls", "in the notation of Hermes")  # which an instruction teaches
+    assert ("no place for", "user messages in a row: they are joined by a blank line") in facts
+    assert not any(heading == "no place for" for heading, _ in dialogue(CHATML).facts())
+    unknown = dialogue("{{ tools | tojson }}" + CHATML)
+    assert unknown.note is not None
+    assert next(unknown.facts()) == ("tool calls", unknown.note)
+    assert dialogue(QWEN).note is None
+
+
 def test_a_text_after_a_result_ends_the_result_where_the_template_takes_no_other() -> None:
     strict = MISTRAL.replace("== 'user' %}{{ raise", "in ('user', 'tool') %}{{ raise")
     prompt = dialogue(strict).render([USER, ASKED, *RESULTS, USER])

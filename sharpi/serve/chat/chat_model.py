@@ -145,6 +145,7 @@ class ChatModels:
             model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
             if model is None:
                 model = loaded.per_model_cache[ChatModel] = self._make(loaded.engine)
+                self._host.note(filter(None, [model.dialogue.note]))
             return model
 
     def _make(self, engine: Engine) -> ChatModel:
