@@ -15,9 +15,9 @@ from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.rope_override import with_rope
 from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.notes import slot_notes
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.settings import EngineSettings
-from sharpi.tiers.slot_notes import slot_notes
 
 
 class LoadDecisions(Struct, frozen=True, eq=False):

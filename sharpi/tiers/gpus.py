@@ -1,25 +1,194 @@
-"""Plans the memory of all GPUs of one machine: which layers and buffers each of them holds."""
+"""Plans the memory of all GPUs of one machine, and divides the layers among them.
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+The division is by memory and speed, or by given shares. Each GPU has consecutive layers, and the
+GPUs compute one after the other; the last one also has the output. So the time of a token is the
+sum of their times, plus the time for experts that are not in VRAM.
+"""
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import accumulate, chain
+
+from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import (
     RESERVE_BYTES,
     GpuPlan,
     extra_bytes,
     left_out_notes,
+    places_full_layers,
     plan_gpu,
     plan_layers,
     wanted_layers,
 )
-from sharpi.tiers.gpu_division import GpuCapacity, divide_gpus
-from sharpi.tiers.gpu_experts import places_full_layers
-from sharpi.tiers.plan import PlanLine, Tier
+from sharpi.tiers.layer_division import first_layers
+from sharpi.tiers.plan import PlanLine, Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
-from sharpi.tiers.tier_budget import TierBudget
+from sharpi.tiers.speed import curve
+
+Division = tuple[tuple[int, int], ...]  # for each GPU, its first layer and the end of its layers
+_BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
+# Added for each full GPU, so that of equally fast divisions the most even one is chosen.
+_FULL_SECONDS = 1e-6
+_NO_ROOM = float("inf")
+
+
+class GpuCapacity(Struct, frozen=True):
+    """The memory of one GPU that layers can use, and its read bandwidth."""
+
+    num_bytes: int
+    read_rate: float  # bytes per second
+
+
+class _Sums(Struct, frozen=True):
+    """Cumulative sums over layers: entry i is the sum over all layers before i."""
+
+    extra: list[int]  # bytes that must be in VRAM
+    dense: list[int]  # bytes of dense weights, which every token reads
+    experts: list[int]  # bytes of slots for all experts, in layers that may have slots
+    chosen: list[int]  # bytes of the experts that one token uses
+
+    def of(self, values: list[int], first: int, end: int) -> int:
+        return values[end] - values[first]
+
+
+def divide_gpus(
+    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
+) -> Division | None:
+    """Returns each GPU's range of layers, possibly empty; None if no layer fits.
+
+    `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights. As
+    many of the last layers as fit are divided, by `--tensor-split` if that is given. If possible,
+    every GPU has at least one layer.
+    """
+    own = model.own_layers
+    wanted = len(own)
+    if request.config.gpu_layers is not None:
+        wanted = min(wanted, request.config.gpu_layers)
+    starts = [i for i in first_layers(model) if own.stop - wanted <= i < own.stop]
+    seconds = _cost(model, request, extra, capacities)
+    if request.config.tensor_split:
+        return _by_shares(starts, own.stop, request.config.tensor_split, len(capacities), seconds)
+    return _fastest(starts, own.stop, len(capacities), seconds, leaves_none=True) or _fastest(
+        starts, own.stop, len(capacities), seconds, leaves_none=False
+    )
+
+
+def _cost(
+    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
+) -> Callable[[int, int, int], float]:
+    """Returns a function `seconds(gpu, first, end)`: a token's time on a GPU with these layers.
+
+    It returns infinity if the layers do not fit.
+    """
+    sums, end_of_all = _sums(model, request, extra), model.own_layers.stop
+
+    def seconds(gpu: int, first: int, end: int) -> float:
+        if first == end:
+            return 0.0
+        capacity, output = capacities[gpu], model.output_bytes if end == end_of_all else 0
+        dense = output + sums.of(sums.dense, first, end)
+        left = capacity.num_bytes - output - sums.of(sums.extra, first, end)
+        if left < 0:
+            return _NO_ROOM
+        wanted, chosen = (sums.of(each, first, end) for each in (sums.experts, sums.chosen))
+        hits = curve(min(1.0, left / wanted)) if wanted else 1.0
+        full = 1 - max(0, left - wanted) / max(1, capacity.num_bytes)
+        read = (dense + hits * chosen) / capacity.read_rate + (1 - hits) * chosen / _BUS_RATE
+        return read + _FULL_SECONDS * full * full
+
+    return cache(seconds)
+
+
+def _sums(model: ModelFacts, request: PlanRequest, extra: Sequence[int]) -> _Sums:
+    used = model.num_experts_per_token
+    may_miss = [
+        bool(e.num_experts) and not (places_full_layers(request) or request.keeps_off_gpu(i))
+        for i, e in _indexed(model)
+    ]
+
+    def before(values: Sequence[int]) -> list[int]:
+        return list(accumulate(values, initial=0))
+
+    return _Sums(
+        before([e.dense_weights_bytes + own for e, own in zip(model.layers, extra, strict=True)]),
+        before([e.dense_weights_bytes for e in model.layers]),
+        before([may_miss[i] * e.num_experts * e.slot_bytes for i, e in _indexed(model)]),
+        before([may_miss[i] * used * (e.expert_bytes or 0) for i, e in _indexed(model)]),
+    )
+
+
+def _indexed(model: ModelFacts) -> list[tuple[int, LayerFacts]]:
+    return list(enumerate(model.layers))
+
+
+def _fastest(
+    starts: Sequence[int],
+    num_layers: int,
+    count: int,
+    seconds: Callable[[int, int, int], float],
+    *,
+    leaves_none: bool,
+) -> Division | None:
+    """Returns the fastest division of as many layers as fit; None if none fits.
+
+    `count` is the number of GPUs. With `leaves_none`, every GPU has at least one layer.
+    """
+    ends = [*starts, num_layers]
+
+    @cache
+    def best(gpu: int, first: int) -> tuple[float, Division]:
+        if gpu == count:
+            return (0.0 if first == num_layers else _NO_ROOM), ()
+        least = first + 1 if leaves_none else first
+        found: tuple[float, Division] = (_NO_ROOM, ())
+        for end in ends[bisect_left(ends, least) :]:
+            own = seconds(gpu, first, end)
+            if own == _NO_ROOM:
+                break  # there is no room for more layers either
+            rest, later = best(gpu + 1, end)
+            found = min(found, (own + rest, ((first, end), *later)))
+        return found
+
+    divisions = (best(0, first) for first in starts)
+    return next((division for cost, division in divisions if cost < _NO_ROOM), None)
+
+
+def _by_shares(
+    starts: Sequence[int],
+    num_layers: int,
+    shares: Sequence[float],
+    count: int,
+    seconds: Callable[[int, int, int], float],
+) -> Division | None:
+    """Returns the division by `shares` of as many layers as fit; None if none fits."""
+    for first in starts:
+        division = _shared(starts, first, num_layers, [*shares, *[0.0] * count][:count])
+        if all(seconds(gpu, *own) < _NO_ROOM for gpu, own in enumerate(division)):
+            return division
+    return None
+
+
+def _shared(
+    starts: Sequence[int], first: int, num_layers: int, shares: Sequence[float]
+) -> Division:
+    """Returns the division by shares of the layers from `first` on, as llama.cpp divides them.
+
+    The first layer of each GPU is moved to the next one in `starts`.
+    """
+    total, ends = sum(shares), [*starts, num_layers]
+    parts = [each / total for each in accumulate(shares)]
+    owners = [
+        min(bisect_right(parts, (i - first) / (num_layers - first)), len(shares) - 1)
+        for i in range(first, num_layers)
+    ]
+    bounds = [first + bisect_left(owners, gpu) for gpu in range(len(shares))]
+    bounds = [ends[bisect_left(ends, each)] for each in bounds]
+    return tuple(zip(bounds, (*bounds[1:], num_layers), strict=True))
+
 
 _READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 

@@ -6,13 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.expert_memory import (
+    grant_slots,
+    num_for_checks,
+    num_staging,
+    staging_bytes,
+    staging_reason,
+)
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import LEARNED_REASON, GpuPlan, scratch_reason
-from sharpi.tiers.plan import Purpose, Tier
+from sharpi.tiers.plan import Purpose, Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
-from sharpi.tiers.slot_sizing import grant_slots
-from sharpi.tiers.staging import num_for_checks, num_staging, staging_bytes, staging_reason
-from sharpi.tiers.tier_budget import TierBudget
 
 _LEARNED_SHARE = 8  # learned maps use at most an eighth of the memory for slots
 

@@ -1,15 +1,72 @@
 """TierPlan: the tier of every part of a model, its size there, and the reason."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from sharpi.errors import UsageError
-from sharpi.tiers.gpu_place import GpuPlace
-from sharpi.tiers.kv_growth import KvGrowth
-from sharpi.tiers.prompt_stash import StashPlan
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.tiers.expert_memory import (
+    NO_STAGING,
+    NO_STASH,
+    GpuStaging,
+    SlotDemand,
+    StashPlan,
+    grant,
+)
 from sharpi.units import format_bytes
+
+LEAST_PAGES = 2048 // PAGE_POSITIONS
+_FIRST_SHARE = 4  # the cache begins with a quarter of all pages
+
+
+class KvGrowth(Struct, frozen=True):
+    """The sizes of a growing KV cache, and of the slots that it displaces."""
+
+    first_pages: int  # pages allocated at the start
+    last_bytes: int  # bytes for slots once the cache has its full size
+    demands: Mapping[int, SlotDemand]  # by layer, the slots wanted at the start
+
+    def slots_beside(self, freed_bytes: int) -> dict[int, int]:
+        """Returns the slots by layer while the cache is `freed_bytes` below its full size."""
+        return grant(self.demands, self.last_bytes + freed_bytes)
+
+    def note(self, num_pages: int) -> str:
+        """Returns a note for the user; the full cache has `num_pages` pages."""
+        now = max(demand.most for demand in self.demands.values())
+        last = max(self.slots_beside(0).values())
+        first, most = self.first_pages * PAGE_POSITIONS, num_pages * PAGE_POSITIONS
+        return (
+            f"the KV cache begins with {first:,} of {most:,} positions; growing further takes"
+            f" slots back, up to {now - last} of the {now} that a layer has"
+        )
+
+
+def first_pages(num_pages: int) -> int:
+    """Returns the number of pages at the start of a cache that grows to `num_pages`."""
+    return min(num_pages, max(LEAST_PAGES, -(-num_pages // _FIRST_SHARE)))
+
+
+class GpuPlace(Struct, frozen=True):
+    """The layers, memory and buffers of one GPU in a plan."""
+
+    gpu: int  # index among the request's GPUs
+    first: int  # its first layer
+    end: int  # the layer after its last one
+    budget: int  # budget in bytes
+    num_bytes: int  # bytes taken of the budget
+    staging: GpuStaging = NO_STAGING  # buffers for experts without a slot, if there are any
+    stash: StashPlan = NO_STASH  # memory for prompts that are computed layer by layer
+    growth: KvGrowth | None = None  # None unless the KV cache begins small
+    embeds: bool = False  # holds the embedding in addition to all layers with all their experts
+
+    @property
+    def layers(self) -> range:
+        """The indices of the layers on this GPU."""
+        return range(self.first, self.end)
+
 
 # The names in `sharpi plan --json`, which stay the same for programs that read it.
 _PUBLISHED = {
@@ -236,3 +293,23 @@ def _published(plain: Any, name: str = "") -> Any:
     if isinstance(plain, (list, tuple)):
         return [_published(each) for each in plain]
     return "trunk" if name == "purpose" and plain == Purpose.DENSE_WEIGHTS else plain
+
+
+class TierBudget:
+    """The budget of one tier in bytes; `left` is negative if allocations exceed it."""
+
+    def __init__(self, tier: Tier, budget: int) -> None:
+        self.tier, self.budget = tier, budget
+        self.left = budget
+        self.lines: list[PlanLine] = []
+
+    @property
+    def taken(self) -> int:
+        """The bytes allocated so far."""
+        return self.budget - self.left
+
+    def take(self, purpose: Purpose, num_bytes: int, reason: str) -> None:
+        """Subtracts bytes from the budget, and adds a line to `lines` unless they are 0."""
+        if num_bytes:
+            self.left -= num_bytes
+            self.lines.append(PlanLine(self.tier, purpose, num_bytes, reason))

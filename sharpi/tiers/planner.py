@@ -1,9 +1,12 @@
 """Computes a TierPlan from the model's sizes, the machine's resources and the request."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
+from sharpi.tiers.expert_memory import recommended_slots
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import GpuPlan
 from sharpi.tiers.gpus import plan_gpus
@@ -12,7 +15,6 @@ from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.scratch import scratch_bytes
 from sharpi.tiers.settings import NO_SIZES, EngineSettings, KnownSizes, PlanRequest, usable_vrams
-from sharpi.tiers.slot_sizing import recommended_slots, slot_status, worst
 from sharpi.tiers.speed import expected_speed
 
 HEAD_BATCH = 64  # tokens per pass of an MTP head; a small number keeps its buffers small
@@ -57,7 +59,7 @@ def plan_tiers(
         context_size=settings.context_size,
         ram_budget=budget,
         vram_budget=request.vram,
-        status=worst(layer.status for layer in layers),
+        status=_worst(layer.status for layer in layers),
         ratio=min((_ratio(layer) for layer in layers if layer.num_experts), default=1.0),
         num_staging=host.num_staging,
         lines=(*gpu.tier_budget.lines, *host.tier_budget.lines, *_disk_lines(layers)),
@@ -155,7 +157,7 @@ def _layer(
         vram_slots=vram_slots,
         ram_slots=ram_slots,
         recommended_slots=recommended,
-        status=slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
+        status=_slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
         reason=("MTP head: " if model.has_head and index == len(model.layers) - 1 else "")
         + layer_reason(
             layer,
@@ -194,3 +196,19 @@ def _disk_lines(layers: tuple[LayerPlan, ...]) -> list[PlanLine]:
     size = sum(layer.num_experts * (layer.expert_bytes or 0) for layer in on_disk)
     reason = f"stored experts of {len(on_disk)} layers: read from the file when missed"
     return [PlanLine(Tier.DISK, Purpose.EXPERTS, size, reason)] if on_disk else []
+
+
+def _slot_status(layer: LayerFacts, num_resident: int, recommended: int) -> SlotStatus:
+    """Returns the status of a layer that has this number of resident experts."""
+    if not layer.num_experts:
+        return SlotStatus.EMPTY
+    if layer.expert_bytes is None:
+        return SlotStatus.UNKNOWN_EXPERT_SIZE
+    if not num_resident:
+        return SlotStatus.BUDGET_EXHAUSTED
+    return SlotStatus.OK if num_resident >= recommended else SlotStatus.BELOW_RECOMMENDED
+
+
+def _worst(statuses: Iterable[SlotStatus]) -> SlotStatus:
+    """Returns the worst of the statuses; "empty" if there are none."""
+    return max(statuses, key=list(SlotStatus).index, default=SlotStatus.EMPTY)

@@ -1,4 +1,4 @@
-"""Sizes of models against the tensors of their files, down to the aligned ranges of experts."""
+"""Sizes of models against the tensors of their files, and of buffers against recorded steps."""
 
 from math import prod
 from pathlib import Path
@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.config import F16_TYPES
+from sharpi.config import F16_TYPES, RunConfig
+from sharpi.engine.loader import load_engine
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.ops.cpu.kv_cache import kv_bytes
+from sharpi.ops.cpu.program import Program
 from sharpi.resources import demo_model
 from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts
+from sharpi.tiers.scratch import read_widths, scratch_bytes
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 MODELS = [*sorted(REFERENCES.glob("*.gguf")), demo_model()]
@@ -88,3 +91,40 @@ def test_every_expert_fits_its_slot(offset: int, piece: int, num_experts: int) -
         start = offset + expert * piece
         blocks = set(range(start // ALIGNMENT, (start + piece - 1) // ALIGNMENT + 1))
         assert len(blocks) * ALIGNMENT <= slot
+
+
+pytestmark = pytest.mark.native
+SMALL_MODELS = [
+    *sorted((Path(__file__).parents[1] / "references" / "data").glob("*.gguf")),
+    demo_model(),
+]
+MIB = 1 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SMALL_MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("batch_size", "precision", "context_size"), [(1, "int8", 64), (512, "int16", 2000)]
+)
+@pytest.mark.parametrize("num_outputs", [1, 64])
+def test_bound_holds_and_is_near(
+    model: Path, batch_size: int, precision: str, context_size: int, num_outputs: int
+) -> None:
+    config = RunConfig(
+        model=model,
+        batch_size=batch_size,
+        precision=precision,  # type: ignore[arg-type]
+        context_size=context_size,
+    )
+    with load_engine(config) as engine:
+        settings = engine.runner.settings
+        program: Program = engine.runner.parts[0]._program(num_outputs)
+        bound = scratch_bytes(
+            read_widths(engine.file, engine.model_config),
+            batch_size=settings.batch_size,
+            num_positions=settings.context_size,
+            rounding=settings.rounding,
+            num_threads=0,  # the program's figure leaves out the threads' tiles
+            num_outputs=num_outputs,
+        )
+    assert program.num_bytes <= bound <= 2 * program.num_bytes + 8 * MIB

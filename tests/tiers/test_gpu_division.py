@@ -1,4 +1,4 @@
-"""How layers are divided among several GPUs, and that no budget is exceeded."""
+"""How layers are divided among GPUs, of a whole model and of a rank; no budget is exceeded."""
 
 from typing import Any
 
@@ -135,3 +135,35 @@ def test_no_budget_is_exceeded(
     for layer in plan.layers[: plan.first_gpu_layer]:
         assert layer.vram_slots == 0
     assert plan.bytes_in(Tier.VRAM, Purpose.RESERVE) == RESERVE_BYTES * len(plan.gpus)
+
+
+def rank_plan(layers: range, **asked: object) -> TierPlan:
+    whole = model(*[moe_layer()] * 8)
+    wishes: dict[str, object] = {"vram": 4 * GIB, "gpu_scratch": 0} | asked
+    return plan_of(whole.only(layers), **wishes)
+
+
+@pytest.mark.parametrize("layers", [range(3), range(3, 6), range(6, 8)])
+def test_its_layers_are_on_its_gpu(layers: range) -> None:
+    plan = rank_plan(layers)
+    assert [place.layers for place in plan.gpus] == [layers]
+    assert plan.first_gpu_layer == layers.start
+    assert plan.notes == rank_plan(range(8)).notes
+    taken = plan.bytes_in(Tier.VRAM, Purpose.DENSE_WEIGHTS)
+    assert taken == (5 * len(layers) + 4 * (layers.start == 0)) * MIB  # and the output
+
+
+@pytest.mark.parametrize("layers", [range(3), range(3, 6)])
+def test_a_number_of_layers_counts_from_its_last(layers: range) -> None:
+    assert [place.layers for place in rank_plan(layers, gpu_layers=2).gpus] == [layers[1:]]
+
+
+def test_little_vram_holds_its_last_layers() -> None:
+    plan = rank_plan(range(3, 6), vram=RESERVE_BYTES + 12 * MIB)
+    assert [place.layers for place in plan.gpus] == [range(4, 6)]
+    assert "1 of 3 layers stay on the CPU: they do not fit in VRAM" in plan.notes
+
+
+def test_two_gpus_divide_its_layers() -> None:
+    plan = rank_plan(range(4), vrams=(2 * GIB, 2 * GIB), gpus=(0, 1))
+    assert [place.layers for place in plan.gpus] == [range(2), range(2, 4)]

@@ -1,14 +1,20 @@
-"""Plans as tables: a model of four layers, 5 MiB of dense weights and 8 experts of 3 MiB each."""
+"""Plans as tables: a model of four layers, 5 MiB of dense weights and 8 experts of 3 MiB each.
+
+Also their lines about slots, the VRAM that they may use, and the settings that all ranks share.
+"""
 
 import pytest
 from msgspec.structs import replace
-from tier_cases import GIB, MACHINE, MIB, model, moe_layer, plan_of
+from tier_cases import CONFIG, GIB, MACHINE, MIB, SETTINGS, model, moe_layer, plan_of
 
+from sharpi.config import Device, KvTypes
 from sharpi.errors import UsageError
 from sharpi.tiers.facts import LayerFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
+from sharpi.tiers.notes import slot_notes
 from sharpi.tiers.plan import Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
+from sharpi.tiers.settings import usable_vrams
 
 DENSE_WEIGHTS = 4 * 5 * MIB + 4 * MIB
 EMBEDDING = 4 * MIB
@@ -306,3 +312,91 @@ class TestStatus:
         assert plan.status is SlotStatus.UNKNOWN_EXPERT_SIZE
         assert plan.ram_slots == (0, 2)
         assert "do not show the size" in plan.layers[0].reason
+
+
+@pytest.mark.parametrize(
+    ("device", "vram", "free", "expected"),
+    [
+        ("auto", None, 10 * GIB, (10 * GIB,)),
+        ("auto", GIB, 10 * GIB, (GIB,)),
+        ("auto", 20 * GIB, 10 * GIB, (10 * GIB,)),
+        ("cuda", GIB, 10 * GIB, (GIB,)),
+        ("cpu", GIB, 10 * GIB, ()),
+        ("auto", GIB, 0, (GIB,)),  # a GPU that is not there may be planned for
+        ("auto", None, 0, ()),
+    ],
+)
+def test_memory_of_the_gpu(
+    device: Device, vram: int | None, free: int, expected: tuple[int, ...]
+) -> None:
+    config = replace(CONFIG, device=device, vram=vram)
+    assert usable_vrams(config, replace(MACHINE, free_vram=free)) == expected
+
+
+def test_several_gpus_have_limits_of_their_own() -> None:
+    named = replace(CONFIG, gpus=(0, 1), vrams=(GIB, 3 * GIB))
+    assert usable_vrams(named, replace(MACHINE, free_vrams=(2 * GIB, 2 * GIB))) == (GIB, 2 * GIB)
+    assert usable_vrams(named, MACHINE) == (GIB, 3 * GIB)
+
+
+def test_ranks_share_what_decides_results_and_keep_what_is_of_their_machine() -> None:
+    first = replace(
+        SETTINGS, context_size=999, rounding="int16", kv_types=KvTypes("q8_0", "q4_0"),
+        max_drafts=3, num_threads=64, instruction_set="avx512_vnni", kv_keep=7,
+    )  # fmt: skip
+    assert SETTINGS.of_first_rank(first) == replace(
+        first, num_threads=1, instruction_set="avx2", kv_keep=0
+    )
+
+
+def plan(**wishes: object) -> TierPlan:
+    return plan_of(model(), **wishes)
+
+
+def test_a_model_that_is_mapped_has_none() -> None:
+    assert list(slot_notes(plan())) == []
+
+
+def test_enough_slots_in_ram() -> None:
+    (line,) = slot_notes(plan(moe_slots=5))
+    assert line.startswith("5 of a layer's 8 experts have a slot in RAM, the others are read from")
+    assert line.endswith("; ok: 4 or more are recommended)")
+
+
+def test_too_few_slots_in_ram() -> None:
+    (line,) = slot_notes(plan(moe_slots=2), is_limited=True)
+    assert line.endswith("; below-recommended: 0.50 of the 4 recommended, raise --moe-slots)")
+    (line,) = slot_notes(plan(ram=70 * MIB))
+    assert line.endswith("of the 4 recommended, raise --ram or lower -c)")
+
+
+def test_slots_on_a_gpu() -> None:
+    few = plan(vram=RESERVE_BYTES + 75 * MIB)
+    assert set(few.vram_slots) == {2, 3}
+    (line,) = slot_notes(few)
+    assert line.startswith("2 to 3 of a layer's 8 experts have a slot in VRAM, the others are in")
+    assert "; below-recommended: 0.50 of the 4 recommended, raise --vram" in line
+
+
+def test_no_room_for_slots_on_a_gpu() -> None:
+    (line,) = slot_notes(plan(vram=RESERVE_BYTES + 30 * MIB))
+    assert line.startswith("0 of a layer's 8 experts have a slot in VRAM")
+    assert "budget-exhausted: 0.00 of the 4" in line
+
+
+def test_all_experts_on_a_gpu() -> None:
+    (line,) = slot_notes(plan(vram=GIB))
+    assert line.startswith("all 8 experts of each layer have a slot in VRAM (")
+    assert line.endswith("ok: 4 or more are recommended)")
+
+
+def test_slots_on_a_gpu_and_in_ram() -> None:
+    vram, ram = slot_notes(plan(vram=RESERVE_BYTES + 60 * MIB, ram=60 * MIB))
+    assert "a slot in VRAM, the others are in RAM or on disk" in vram
+    assert "recommended" in vram
+    assert "a slot in RAM, the others are read from disk" in ram
+    assert "recommended" not in ram
+
+
+def test_experts_kept_off_the_gpu_have_none() -> None:
+    assert list(slot_notes(plan(vram=GIB, cpu_moe=True))) == []

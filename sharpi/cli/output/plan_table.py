@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from sharpi.cli.output.tables import Column, output_console, print_table
 from sharpi.cli.output.terminal import fitted
-from sharpi.tiers.gpu_place import GpuPlace
-from sharpi.tiers.plan import LayerPlan, PlanLine, SlotStatus, Tier, TierPlan
+from sharpi.tiers.plan import GpuPlace, LayerPlan, PlanLine, SlotStatus, Tier, TierPlan
 from sharpi.units import format_bytes
 
 _LABEL_WIDTH = 9

@@ -9,8 +9,8 @@ from sharpi.experts.native.store_layout import LayerLayout, read_layout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
+from sharpi.tiers.expert_memory import TOKENS
 from sharpi.tiers.plan import TierPlan
-from sharpi.tiers.staging import TOKENS
 
 
 class HeadExperts:

@@ -12,8 +12,7 @@ from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
 from sharpi.engine.backends.slot_tiers import joined
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.tiers.gpu_place import GpuPlace
-from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.plan import GpuPlace, TierPlan
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.extra_tensors import is_extra
 from sharpi.model.weights import load_weights
 from sharpi.tiers.facts import ModelFacts, read_facts
-from sharpi.tiers.hit_rates import cumulative_shares
-from sharpi.tiers.kv_growth import first_pages
-from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.plan import TierPlan, first_pages
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
+from sharpi.tiers.speed import cumulative_shares
 from sharpi.units import format_bytes
 
 _COUNT_BYTES = 4  # of how often an expert followed another one

@@ -19,7 +19,7 @@ from sharpi.errors import DeviceError
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.tiers import kv_growth
+from sharpi.tiers import plan as plan_module
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier
 
@@ -45,7 +45,7 @@ class CountedDevice(CpuDevice):
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_growth, "LEAST_PAGES", 1)
+    monkeypatch.setattr(plan_module, "LEAST_PAGES", 1)
 
 
 @pytest.fixture

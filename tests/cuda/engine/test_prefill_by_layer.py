@@ -17,9 +17,8 @@ from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
 from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.recorded import Copy
 from sharpi.ops.cuda.recording import Recording
-from sharpi.tiers import gpu_experts as gpu_planning
-from sharpi.tiers.prompt_stash import NO_STASH, prompt_stash
-from sharpi.tiers.staging import GpuStaging
+from sharpi.tiers import gpu as gpu_planning
+from sharpi.tiers.expert_memory import NO_STASH, GpuStaging, prompt_stash
 
 Load = Callable[..., Engine]
 

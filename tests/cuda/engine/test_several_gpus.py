@@ -24,10 +24,10 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
 from sharpi.experts.stats.counts import LayerStats
-from sharpi.tiers import gpu_experts as gpu_planning
+from sharpi.tiers import gpu as gpu_planning
+from sharpi.tiers.expert_memory import GpuStaging
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier
-from sharpi.tiers.staging import GpuStaging
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

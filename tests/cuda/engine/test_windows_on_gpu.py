@@ -17,8 +17,8 @@ from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.window_frames import SPARE_FRAMES
-from sharpi.tiers import gpu_experts
-from sharpi.tiers.staging import GpuStaging
+from sharpi.tiers import gpu as gpu_planning
+from sharpi.tiers.expert_memory import GpuStaging
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"  # windows of 8 positions
@@ -133,7 +133,7 @@ def test_prompts_that_pass_layer_by_layer(
 ) -> None:
     """A step of many batches has room for the window of one batch at a time."""
     staging = GpuStaging(num_missed=4, num_early=2, num_streamed=2)
-    monkeypatch.setattr(gpu_experts, "gpu_staging", lambda *_: staging)
+    monkeypatch.setattr(gpu_planning, "gpu_staging", lambda *_: staging)
     experts = ExpertConfig(miss="stream")
     options = {**ONE, "moe_slots": 2, "gpu_layers": layers, "experts": experts}
     engine, whole = both(case, **options)

@@ -117,7 +117,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
-    from sharpi.tiers.draft_gain import draft_notes
+    from sharpi.tiers.notes import draft_notes
 
     hardware = probe_hardware(config.instruction_set, with_gpu=_needs_free_vram(config))
     hardware = _with_named_gpus(hardware, config)

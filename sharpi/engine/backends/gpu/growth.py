@@ -7,7 +7,7 @@ from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.tiers.kv_growth import KvGrowth
+from sharpi.tiers.plan import KvGrowth
 
 
 class GpuGrowth:

@@ -37,7 +37,7 @@ from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
-from sharpi.tiers.prompt_stash import NO_STASH
+from sharpi.tiers.expert_memory import NO_STASH
 from sharpi.tiers.settings import EngineSettings
 
 

@@ -4,7 +4,7 @@ from sharpi.ops.cuda.pass_counts import PassCounts
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
 from sharpi.ops.cuda.replay.prompt_stash import StashSizes
-from sharpi.tiers.prompt_stash import StashPlan
+from sharpi.tiers.expert_memory import StashPlan
 
 
 class GpuPrompts:

@@ -22,10 +22,8 @@ from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
 from sharpi.ops.cuda.unsupported import raise_unsupported
-from sharpi.tiers.gpu_place import GpuPlace
-from sharpi.tiers.kv_growth import KvGrowth
-from sharpi.tiers.plan import TierPlan
-from sharpi.tiers.prompt_stash import NO_STASH, StashPlan
+from sharpi.tiers.expert_memory import NO_STASH, StashPlan
+from sharpi.tiers.plan import GpuPlace, KvGrowth, TierPlan
 
 GPU_PREDICTORS = (DEFAULT_PREDICTOR, "last-layer", "frequency")
 

@@ -22,8 +22,8 @@ from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.launchers.experts import tiles
 from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.tiers import gpu_experts as gpu_planning
-from sharpi.tiers.staging import GpuStaging
+from sharpi.tiers import gpu as gpu_planning
+from sharpi.tiers.expert_memory import GpuStaging
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[3] / "references" / "data"
