@@ -20,10 +20,10 @@ from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.gguf.header import TensorInfo
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_infos import TensorInfo
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import load_weights
 from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings

@@ -7,7 +7,7 @@ from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import is_routed
+from sharpi.gguf.summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import place_threads
 from sharpi.model.config import ModelConfig

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.gguf.file_error import file_error
+from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import Tensor
 from sharpi.system.files import READS_IN_FLIGHT, aligned_range, open_direct
 from sharpi.system.memory import huge_memory

@@ -1,10 +1,26 @@
-"""Cursor: reads the head of a GGUF file from front to back, and checks all bounds."""
+"""Cursor: reads the head of a GGUF file from front to back, checks all bounds, words errors."""
 
 import struct
 from pathlib import Path
 
 from sharpi.errors import ModelFileError
-from sharpi.gguf.file_error import file_error
+
+
+def file_error(path: Path, what: str) -> ModelFileError:
+    """Returns an error with the message `path: what`, on one line.
+
+    Unprintable characters are replaced, so that text from the file can neither break the line nor
+    control the terminal.
+    """
+    return ModelFileError(printable(f"{path}: {what}"))
+
+
+def printable(text: str) -> str:
+    """Replaces control characters, newlines and bytes that were not UTF-8 by U+FFFD."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
 
 # Real heads reach 20 MB (a vocabulary and an embedded tokenizer.json). A larger head is refused, so
 # that a forged length cannot make sharpi allocate more than a small multiple of this.

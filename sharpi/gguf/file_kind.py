@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from sharpi.errors import SharpiError, UnsupportedModelError
-from sharpi.gguf.file_error import printable
+from sharpi.gguf.cursor import printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile, open_gguf
 

@@ -14,13 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.errors import close_matches, did_you_mean
-from sharpi.gguf.cursor import MAX_HEAD_BYTES
-from sharpi.gguf.file_error import file_error
-from sharpi.gguf.header import Header, parse_header
+from sharpi.gguf.cursor import MAX_HEAD_BYTES, file_error
+from sharpi.gguf.header import Header, TensorInfo, parse_header
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.split_set import check_part, check_total, part_number, split_parts
-from sharpi.gguf.tensor_infos import TensorInfo
 from sharpi.system.process import Closing
 
 

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from sharpi.gguf.file_error import file_error
+from sharpi.gguf.cursor import file_error
 from sharpi.gguf.metadata import Metadata
 
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)

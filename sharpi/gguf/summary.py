@@ -1,20 +1,144 @@
 """FileSummary: a description of a GGUF file as plain data, which `sharpi inspect` prints."""
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from sharpi.gguf.file_kind import kind_of
 from sharpi.gguf.metadata import Metadata
-from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import (
-    QuantTypeSummary,
-    TensorSummary,
-    count_active,
-    summarise_quant_types,
-    summarise_tensor,
-)
-from sharpi.gguf.tokenizer_summary import TokenizerSummary, summarise_tokenizer
+from sharpi.gguf.reader import GgufFile, Tensor
+from sharpi.gguf.string_array import StringArray
+
+_PREFIX = "tokenizer.ggml."
+_ID_SUFFIX = "_token_id"
+_TEMPLATE = "tokenizer.chat_template"
+
+
+class TokenizerSummary(Struct, frozen=True):
+    """A description of a file's tokenizer and chat template; a field is None if it is not set."""
+
+    model: str | None  # "gpt2", "llama" ...
+    pre: str | None  # the pre-tokenizer
+    vocab_size: int | None
+    special_ids: dict[str, int]  # token id by role: "bos", "eos", "eot" ...
+    chat_template_length: int  # length in characters, 0 without a template
+    other_templates: tuple[str, ...]  # names of further chat templates: "tool_use" ...
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True if the file has a default chat template."""
+        return self.chat_template_length > 0
+
+
+def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
+    """Returns the summary of a file's tokenizer.
+
+    Raises ModelFileError, which names the key, for an invalid metadata value.
+    """
+    return TokenizerSummary(
+        model=metadata.find_printable(f"{_PREFIX}model"),
+        pre=metadata.find_printable(f"{_PREFIX}pre"),
+        vocab_size=_vocab_size(metadata),
+        special_ids={
+            key.removeprefix(_PREFIX).removesuffix(_ID_SUFFIX): metadata.get_int(key)
+            for key in metadata
+            if key.startswith(_PREFIX) and key.endswith(_ID_SUFFIX)
+        },
+        chat_template_length=len(metadata.get_str(_TEMPLATE, "")),
+        other_templates=tuple(
+            key.removeprefix(f"{_TEMPLATE}.") for key in metadata if key.startswith(f"{_TEMPLATE}.")
+        ),
+    )
+
+
+def _vocab_size(metadata: Metadata) -> int | None:
+    tokens = metadata.get(f"{_PREFIX}tokens")
+    if isinstance(tokens, StringArray):
+        return len(tokens)
+    key = f"{metadata.get_str('general.architecture', '')}.vocab_size"
+    return metadata.get_int(key, minimum=0) if key in metadata else None
+
+
+# Tensors of routed experts: one for all experts of a layer, or one per expert (old Mixtral).
+_EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
+_LAYER = re.compile(r"blk\.(\d+)\.")
+
+
+class TensorSummary(Struct, frozen=True):
+    """The name, type, shape and size of one tensor of a file."""
+
+    name: str
+    quant_type: str
+    shape: tuple[int, ...]  # slowest axis first
+    num_bytes: int
+    part: int  # index of the tensor's file
+
+
+class QuantTypeSummary(Struct, frozen=True):
+    """The number and size of all tensors of one quant type."""
+
+    name: str
+    num_tensors: int
+    num_parameters: int
+    num_bytes: int
+
+
+def layer_of(name: str) -> int | None:
+    """Returns the index of the layer in a tensor's name; None for tensors outside the layers."""
+    found = _LAYER.match(name)
+    return int(found[1]) if found else None
+
+
+def is_routed(name: str) -> bool:
+    """Returns True if a tensor belongs to routed experts, of which a token uses only a few."""
+    return _EXPERT_TENSOR.search(name) is not None
+
+
+def is_expert_matrix(name: str) -> bool:
+    """Returns whether a tensor is a weight matrix of routed experts, not a bias.
+
+    The matrices may stay on disk, the biases may not.
+    """
+    return is_routed(name) and name.endswith(".weight")
+
+
+def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
+    """Returns the number of parameters that one token uses.
+
+    A token uses `num_used / num_experts` of the routed experts' parameters, and all other
+    parameters.
+    """
+    total = 0
+    for tensor in tensors:
+        routed = num_experts > 0 and is_routed(tensor.name)
+        total += tensor.num_values * num_used // num_experts if routed else tensor.num_values
+    return total
+
+
+def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, ...]:
+    """Returns one summary per quant type, the type with the most bytes first."""
+    counts: Counter[str] = Counter()
+    values: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        name = tensor.quant_type.name
+        counts[name] += 1
+        values[name] += tensor.num_values
+        sizes[name] += tensor.num_bytes
+    return tuple(
+        QuantTypeSummary(name, counts[name], values[name], size)
+        for name, size in sizes.most_common()
+    )
+
+
+def summarise_tensor(tensor: Tensor) -> TensorSummary:
+    """Returns the summary of one tensor."""
+    return TensorSummary(
+        tensor.name, tensor.quant_type.name, tensor.shape, tensor.num_bytes, tensor.part
+    )
 
 
 class FileSummary(Struct, frozen=True):

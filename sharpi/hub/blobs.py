@@ -1,10 +1,12 @@
 """Blobs: the contents of one repository's files in the cache, complete or partly downloaded."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from filelock import Timeout
 from huggingface_hub.utils import WeakFileLock
@@ -12,10 +14,83 @@ from huggingface_hub.utils import WeakFileLock
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
 from sharpi.hub.model_name import ModelName
-from sharpi.hub.partial_file import PartialFile
 from sharpi.hub.repository import RemoteFile
-from sharpi.hub.watcher import Watcher
+from sharpi.system.process import Closing
 from sharpi.units import format_bytes
+
+_PIECE = 1 << 22  # bytes hashed at once
+_SHA256_DIGITS = 64
+
+
+class PartialFile(Closing):
+    """A file of `size` bytes that is downloaded piece by piece; reopening it keeps its bytes."""
+
+    def __init__(self, path: Path, size: int, checksum: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.size, self.received = path, size, 0
+        self._checksum = checksum
+        self._hash = self._new_hash()
+        self._file = path.open("ab+")
+        self._hash_what_is_there()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all bytes were received."""
+        return self.received >= self.size
+
+    @property
+    def is_verified(self) -> bool:
+        """True if all bytes were received and their checksum is right."""
+        return self.received == self.size and self._hash.hexdigest() == self._checksum
+
+    def append(self, data: bytes) -> None:
+        """Appends downloaded bytes; raises OSError if the disk is full."""
+        self._file.write(data)
+        self._hash.update(data)
+        self.received += len(data)
+
+    def restart(self) -> None:
+        """Discards all received bytes."""
+        self._file.truncate(0)
+        self._hash, self.received = self._new_hash(), 0
+
+    def _hash_what_is_there(self) -> None:
+        self._file.seek(0)
+        while data := self._file.read(_PIECE):
+            self._hash.update(data)
+            self.received += len(data)
+        if self.received > self.size:
+            self.restart()
+
+    def _new_hash(self) -> "hashlib._Hash":
+        if len(self._checksum) == _SHA256_DIGITS:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)  # git's id of a blob
+
+    def close(self) -> None:
+        """Closes the file; the bytes on disk stay."""
+        self._file.close()
+
+
+class Watcher(Protocol):
+    """Receives the progress of downloads.
+
+    For each file, `begin` is called, then `advance` repeatedly, then `end`. `note` may be called at
+    any time.
+    """
+
+    def note(self, text: str) -> None:
+        """Reports a message for the user, about a choice or a problem."""
+
+    def begin(self, path: str, size: int, received: int) -> None:
+        """Reports the start of a file of `size` bytes, of which `received` are already on disk."""
+
+    def advance(self, count: int) -> None:
+        """Reports `count` more received bytes; negative if the server restarted the download."""
+
+    def end(self) -> None:
+        """Reports that the file is complete and its checksum is right."""
+
 
 _LONG_TO_CHECK = 2 << 30  # bytes whose check takes about two seconds
 _LOCK_TIMEOUT_SECONDS = 0.1  # before the user is told that another program holds the lock

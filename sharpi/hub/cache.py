@@ -1,18 +1,86 @@
-"""Finds GGUF models in Hugging Face's cache folder, complete or partly downloaded.
+"""Finds GGUF models in Hugging Face's cache folder, complete or partly downloaded, by their names.
 
 The layout is documented by huggingface_hub: `models--ORG--REPO/` with `blobs/` (content, named by
 its checksum), `snapshots/COMMIT/` (links to blobs, with the files' names) and `refs/` (branch to
 commit). sharpi adds `partial/CHECKSUM/` with the partial files of interrupted downloads.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sharpi.errors import UsageError
-from sharpi.hub.cached_model import CachedFile, CachedModel, cached_files, entries, files_below
+from msgspec import Struct
+
+from sharpi.errors import HubError, UsageError, close_matches
+from sharpi.hub.choice import Variant, choose, find_variants
 from sharpi.hub.model_name import ModelName
-from sharpi.hub.variants import Variant, find_variants
 from sharpi.resources import install_command
+
+
+class CachedFile(Struct, frozen=True):
+    """One file of a repository in the cache."""
+
+    path: str  # path in the repository
+    location: Path  # a link to the blob, or the file itself if it is partial
+    size: int  # in bytes
+    modified: float  # seconds since 1970
+    is_partial: bool = False
+
+
+class CachedModel(Struct, frozen=True):
+    """One model of one revision in the cache, complete or partly downloaded."""
+
+    name: ModelName
+    variant: Variant
+    files: tuple[CachedFile, ...]  # the parts, in order
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all parts of the model exist and none is a partial download."""
+        return not self.variant.missing_parts and not any(file.is_partial for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """The total size in bytes of the model's files in the cache."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def modified(self) -> float:
+        """The time when the newest file was written, in seconds since 1970."""
+        return max(file.modified for file in self.files)
+
+    @property
+    def start(self) -> Path:
+        """The path of the file to open: the only file, or the first part."""
+        return self.files[0].location
+
+
+def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
+    """Returns all files in `folder` and its subfolders, except broken links."""
+    found = []
+    for path in files_below(folder):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        relative = path.relative_to(folder).as_posix()
+        found.append(CachedFile(relative, path, status.st_size, status.st_mtime, is_partial))
+    return found
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Returns the sorted paths of all files in `folder` and its subfolders."""
+    return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+
+
+def entries(folder: Path) -> list["os.DirEntry[str]"]:
+    """Returns the entries of `folder` sorted by name; empty if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
 
 MAIN = "main"
 _PREFIX = "models--"
@@ -140,3 +208,38 @@ def default_cache_folder() -> Path:
             "models by name need the package huggingface_hub; type " + install_command("hub")
         ) from error
     return Path(constants.HF_HUB_CACHE)
+
+
+def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
+    """Returns the complete model that `name` refers to, and a note if the choice is uncertain.
+
+    Raises HubError, which explains how to download the model or lists similar names, if the cache
+    has no such model.
+    """
+    models = [model for model in models_of(cache, name) if model.is_complete]
+    if not models:
+        raise HubError(_missing(cache, name))
+    try:
+        chosen, note = choose(name, [model.variant for model in models], "in the cache")
+    except HubError as error:
+        raise HubError(f"{error}; or type `sharpi pull {name}`") from error
+    return next(model for model in models if model.variant is chosen), note
+
+
+def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
+    """Returns the cached models, complete or not, of the repository and revision in `name`.
+
+    If `name` has no revision, returns the models whose names have no revision either.
+    """
+    if name.revision is not None:
+        return cache.revision_models(name.repository, name.revision)
+    return [each for each in cache.models(name.repository) if each.name.revision is None]
+
+
+def _missing(cache: Cache, name: ModelName) -> str:
+    if any(not model.is_complete for model in models_of(cache, name)):
+        return f"{name} is only partly in the cache; `sharpi pull {name}` fetches the rest"
+    close = close_matches(name.repository, {model.name.repository for model in cache.all_models()})
+    near = f"; close to it in the cache: {', '.join(close)}" if close else ""
+    absent = "is neither a file nor in the cache" if name.quant is None else "is not in the cache"
+    return f"{name} {absent}; type `sharpi pull {name}`{near}"

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from sharpi.hub.cache import Cache
-from sharpi.hub.cached_model import CachedFile, CachedModel, files_below
+from sharpi.hub.cache import Cache, CachedFile, CachedModel, files_below
 
 
 class Removal:

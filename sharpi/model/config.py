@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.file_error import printable
+from sharpi.gguf.cursor import printable
 from sharpi.gguf.file_kind import require_model
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.assistant_settings import AssistantSettings

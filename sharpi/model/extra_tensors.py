@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sharpi.gguf.tensor_summary import layer_of
+from sharpi.gguf.summary import layer_of
 
 _PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
 _INDEXER = ".indexer."  # of sparse attention, which is not used: all positions are attended to

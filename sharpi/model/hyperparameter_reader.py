@@ -4,7 +4,7 @@ Callers pass the keys of the GGUF specification without the `<architecture>.` pr
 """
 
 from sharpi.errors import ModelFileError
-from sharpi.gguf.file_error import file_error
+from sharpi.gguf.cursor import file_error
 from sharpi.gguf.metadata import Metadata
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.gguf.tensor_summary import is_expert_matrix, layer_of
+from sharpi.gguf.summary import is_expert_matrix, layer_of
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings

@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from sharpi.errors import TemplateError
-from sharpi.gguf.file_error import printable
+from sharpi.gguf.cursor import printable
 
 MAX_OUTPUT = 8 << 20  # characters
 MAX_SECONDS = 5.0  # of the rendering thread's processor time

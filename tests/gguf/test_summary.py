@@ -9,8 +9,7 @@ import pytest
 from sharpi.errors import ModelFileError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
-from sharpi.gguf.summary import FileSummary, summarise
-from sharpi.gguf.tensor_summary import QuantTypeSummary, TensorSummary
+from sharpi.gguf.summary import FileSummary, QuantTypeSummary, TensorSummary, summarise
 
 INFOS = (
     pack.info("token_embd.weight", [32, 10], QuantType.Q8_0, 0),

@@ -7,8 +7,7 @@ import pytest
 from cache_folder import write_model, write_partial
 
 from sharpi.errors import HubError
-from sharpi.hub.cache import Cache
-from sharpi.hub.look_up import look_up
+from sharpi.hub.cache import Cache, look_up
 from sharpi.hub.model_name import require_name
 
 REPO = "org/tiny-GGUF"

@@ -11,8 +11,7 @@ from stand_in import Refusal, StandIn, checksum
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
 from sharpi.hub.model_name import require_name
-from sharpi.hub.pull import Pulled, Puller
-from sharpi.hub.transfer import RetryPolicy
+from sharpi.hub.pull import Pulled, Puller, RetryPolicy
 
 REPO = "org/tiny-GGUF"
 DATA = bytes(range(256)) * 4096  # 1 MiB

@@ -11,7 +11,7 @@ from sharpi.units import format_bytes
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from sharpi.hub.watcher import Watcher
+    from sharpi.hub.blobs import Watcher
 
 
 class DownloadLines:

@@ -32,7 +32,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts, TierFacts, collect_stats
 from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.system.memory import drop_pages
 from sharpi.tiers.plan import TierPlan

@@ -17,9 +17,9 @@ from sharpi.config import RopeRequest, RunConfig
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.errors import ClusterError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
+from sharpi.gguf.header import TensorInfo
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_infos import TensorInfo
-from sharpi.gguf.tensor_summary import layer_of
+from sharpi.gguf.summary import layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig

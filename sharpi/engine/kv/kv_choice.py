@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sharpi.config import KvTypes, RunConfig
 from sharpi.engine.kv.gpu_kv_choice import choose_on_gpu
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import is_routed, layer_of
+from sharpi.gguf.summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import kv_bytes, supports_kv_types

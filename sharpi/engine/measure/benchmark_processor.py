@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.measure.weight_traffic import WeightTraffic
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.summary import is_expert_matrix
 from sharpi.ops.cpu.machine_limits import MachineLimits
 from sharpi.ops.cpu.program import IntArray
 

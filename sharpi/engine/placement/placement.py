@@ -15,7 +15,7 @@ from sharpi.experts.policy_settings import POLICIES, PolicyKind
 from sharpi.experts.profile import load_profile
 from sharpi.gguf.copied import TensorCopies
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.summary import is_expert_matrix
 from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.extra_tensors import is_extra

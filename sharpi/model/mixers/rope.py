@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.gguf.file_error import file_error, printable
+from sharpi.gguf.cursor import file_error, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
 

@@ -19,7 +19,7 @@ from sharpi.config import ExpertConfig, SpeculationConfig
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 from sharpi.gguf.copied import copy_bytes
-from sharpi.gguf.tensor_summary import is_expert_matrix
+from sharpi.gguf.summary import is_expert_matrix
 from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 

@@ -10,7 +10,7 @@ from sharpi.cli.output.terminal import fitted
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hub.cached_model import CachedModel
+    from sharpi.hub.cache import CachedModel
 
 
 def list_models(as_json: JsonOption = False) -> None:

@@ -13,8 +13,7 @@ from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.cached_model import CachedModel
+    from sharpi.hub.cache import Cache, CachedModel
     from sharpi.hub.removal import Removal
 
 
@@ -44,8 +43,8 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
 
     Raises HubError if it matches no model or several.
     """
+    from sharpi.hub.cache import models_of
     from sharpi.hub.choice import variants_named
-    from sharpi.hub.look_up import models_of
 
     models = models_of(cache, name)
     if name.quant is not None:

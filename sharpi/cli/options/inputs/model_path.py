@@ -83,8 +83,7 @@ def _only_model(folder: Path) -> Path:
 
 
 def _named(name: ModelName, path: Path) -> Path:
-    from sharpi.hub.cache import Cache, default_cache_folder
-    from sharpi.hub.look_up import look_up
+    from sharpi.hub.cache import Cache, default_cache_folder, look_up
 
     try:
         model, note = look_up(Cache(default_cache_folder()), name)
