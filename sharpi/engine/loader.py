@@ -15,7 +15,7 @@ from sharpi.engine.placement.choice import OpenGpu
 from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
 from sharpi.engine.runner import Runner
 from sharpi.engine.sockets import LayerShare
-from sharpi.gguf.file_error import file_error
+from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights

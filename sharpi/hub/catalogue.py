@@ -45,6 +45,15 @@ class CatalogueEntry(Struct, frozen=True):
         return ModelName(self.repository, quant or self.quant)
 
 
+def approximate_bytes(name: ModelName) -> int | None:
+    """Returns the approximate size of a model's file; None for models that are not listed here."""
+    for entry in CATALOGUE:
+        quant = (name.quant or entry.quant).upper()
+        if entry.repository == name.repository and quant in BITS:
+            return entry.file_bytes(quant)
+    return None
+
+
 def find_entry(text: str) -> tuple[CatalogueEntry, str] | None:
     """Returns the model and quant of a short name such as `qwen3:30b` or `qwen3:30b:Q8_0`.
 

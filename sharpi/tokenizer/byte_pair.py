@@ -10,7 +10,7 @@ from functools import cache, cached_property
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from sharpi.gguf.text_index import TextIndex
+from sharpi.gguf.string_array import TextIndex
 from sharpi.tokenizer.pre_tokenizers import PreTokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sharpi.errors import UsageError
 from sharpi.gguf.metadata import Metadata
-from sharpi.gguf.text_index import TextIndex
+from sharpi.gguf.string_array import TextIndex
 from sharpi.tokenizer.byte_pair import ByteLevelEncoder, MarkedMergeEncoder, token_to_bytes
 from sharpi.tokenizer.pre_tokenizers import FALLBACK, PreTokenizer, find_pre_tokenizer
 from sharpi.tokenizer.sentence_piece import SPACE_MARK, SentencePieceEncoder

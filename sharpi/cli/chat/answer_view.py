@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.reasoning_style import ReasoningStyle, reasoning_splitter
-from sharpi.cli.chat.reply import note_interrupted_prefill, stream
-from sharpi.cli.output.interruption import uninterrupted
-from sharpi.cli.output.prefill_bar import watched
+from sharpi.cli.chat.reply import (
+    ReasoningStyle,
+    note_interrupted_prefill,
+    reasoning_splitter,
+    stream,
+)
+from sharpi.cli.output.loading import uninterrupted, watched
 from sharpi.cli.output.terminal import can_draw, strip_controls
 from sharpi.system.process import notes_after_answer
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
     from sharpi.engine.generation import Generation
+
 
 _REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most
 # Decoding waits during a drawing, so the pause after it is at least this many times as long.

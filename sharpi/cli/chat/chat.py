@@ -1,22 +1,23 @@
 """Chat: connects the conversation, the model that answers, and the user's input."""
 
+import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.answer_statistics import verbose_lines
+from sharpi import __version__
 from sharpi.cli.chat.answer_view import show_answer
 from sharpi.cli.chat.chat_settings import ChatSettings
 from sharpi.cli.chat.conversation import Conversation
-from sharpi.cli.chat.greeting import describe, describe_place, status_line
 from sharpi.cli.chat.line_input import Input
-from sharpi.cli.chat.loaded_view import show_messages
 from sharpi.cli.chat.prompt import note_useless_options
-from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length
+from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length, verbose_lines
+from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
-from sharpi.cli.log.kept import Message
+from sharpi.cli.log.log_store import Message
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
 from sharpi.cli.output.terminal import print_error, print_stderr
@@ -24,6 +25,67 @@ from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
+
+
+_LEAST_NAME = 8  # letters of the model's name that remain in the bottom line, at least
+
+
+def describe(engine: "Engine") -> str:
+    """Returns one line: the model, its architecture and its quant type."""
+    kind = f"{engine.model_config.architecture}, {_quant_type(engine)}"
+    return f"{engine.config.model.stem} ({kind})"
+
+
+def describe_place(engine: "Engine") -> str:
+    """Returns one line: the size of the context, and where the model runs."""
+    return f"context {engine.context_size} tokens, {_place(engine)}"
+
+
+def greeting(description: str, has_no_template: bool) -> str:
+    """Returns the first lines of a chat: the version, the description, and a hint for the user."""
+    first = f"sharpi {__version__} · {description}"
+    if has_no_template:
+        hint = "This model has no chat template and continues what you write. /help for help."
+    else:
+        hint = "Ask away. /help for help."
+    return f"{first}\n{hint}"
+
+
+def status_line(conversation: "Conversation") -> str:
+    """Returns the bottom line of the screen: the model, the context in use, and the speed.
+
+    A long model name is cut, so that the numbers fit.
+    """
+    used, size = conversation.num_tokens, conversation.context_size
+    numbers = f" · {used} of {size} tokens"
+    timings = conversation.timings
+    if timings is not None and timings.decode_tokens_per_second:
+        numbers += f" · {timings.decode_tokens_per_second:.1f} tokens/s"
+    room = max(_LEAST_NAME, shutil.get_terminal_size().columns - len(numbers) - 2)
+    name = conversation.model.stem
+    return f" {name if len(name) <= room else name[: room - 3] + '...'}{numbers}"
+
+
+def _quant_type(engine: "Engine") -> str:
+    """Returns the quant type that most bytes of the file have."""
+    num_bytes: Counter[str] = Counter()
+    for tensor in engine.file.tensors.values():
+        num_bytes[tensor.quant_type.name] += tensor.num_bytes
+    return num_bytes.most_common(1)[0][0] if num_bytes else "no weights"
+
+
+def _place(engine: "Engine") -> str:
+    num_layers, plan = engine.model_config.num_layers, engine.plan
+    on_gpu = num_layers - (plan.first_gpu_layer if plan is not None else num_layers)
+    if on_gpu == num_layers:
+        place = "on the GPU"
+    elif on_gpu:
+        place = f"{on_gpu} of {num_layers} layers on the GPU"
+    else:
+        threads = engine.runner.settings.num_threads
+        place = f"on the CPU with {threads} thread{'' if threads == 1 else 's'}"
+    return place + (", experts from disk" if engine.streams_experts else "")
+
 
 OpenModel = Callable[[Path], AbstractContextManager["Engine"]]
 

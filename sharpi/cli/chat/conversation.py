@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.prompt import has_no_template, show_prompt
+from sharpi.cli.chat.prompt import Transcript, has_no_template, show_prompt
 from sharpi.cli.chat.saved_conversation import read_saved
-from sharpi.cli.chat.transcript import Transcript
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.config import GenerationRequest

@@ -1,18 +1,91 @@
-"""Streams an answer to stdout, and then says how it ended."""
+"""Streams an answer to stdout with its reasoning dimmed, and says how it ended and how fast."""
 
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.reasoning_style import ReasoningStyle
-from sharpi.cli.output.prefill_bar import watched
-from sharpi.cli.output.terminal import print_note, strip_controls
-from sharpi.cli.output.word_wrap import WordWrap
+from sharpi.cli.output.loading import watched
+from sharpi.cli.output.terminal import (
+    DIM,
+    NORMAL,
+    WordWrap,
+    print_note,
+    strip_controls,
+    supports_styles,
+)
 from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:
     from sharpi.cli.options.output_format import ConstrainedAnswers
+    from sharpi.dialogue.formats.harmony import ChannelSplitter
     from sharpi.engine.generation import Generation
+    from sharpi.engine.sampling.timings import Timings
+    from sharpi.speculation.statistics import DraftStatistics
+    from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
+
+
+_GAP = 2  # newlines between the reasoning and the answer
+_HEADINGS = ("Reasoning:\n", "Answer:\n")
+
+
+class ReasoningStyle:
+    """Adds escape codes or headings to streamed text, and hides the markers of reasoning.
+
+    `prompt` is the text before the answer, because some chat templates end it with the marker that
+    begins the reasoning.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        self._splitter = reasoning_splitter(prompt) if sys.stdout.isatty() else None
+        self._is_dim = supports_styles(sys.stdout)
+        self._kind = ""  # kind of the text printed last
+        self._num_newlines = 0  # newlines at the end of the reasoning
+
+    def feed(self, text: str) -> str:
+        """Returns the text to print now; holds back text that may begin a reasoning marker."""
+        return text if self._splitter is None else self._styled(self._splitter.feed(text))
+
+    def end(self) -> str:
+        """Returns the text that `feed` held back."""
+        return "" if self._splitter is None else self._styled(self._splitter.flush())
+
+    def _styled(self, pieces: Iterable["ReasoningDelta"]) -> str:
+        return "".join(part for kind, text in pieces for part in self._parts(kind, text))
+
+    def _parts(self, kind: str, text: str) -> Iterator[str]:
+        if kind == "reasoning":
+            if self._kind == "" and not self._is_dim:
+                yield _HEADINGS[0]
+            stripped = text.rstrip("\n")
+            self._num_newlines = len(text) - len(stripped) + (0 if stripped else self._num_newlines)
+            yield f"{DIM}{text}{NORMAL}" if self._is_dim else text
+        elif self._kind == "reasoning":
+            text = text.lstrip("\n")
+            if not text:
+                return
+            yield "\n" * max(0, _GAP - self._num_newlines)
+            yield text if self._is_dim else _HEADINGS[1] + text
+        else:
+            yield text
+        self._kind = kind
+
+
+def reasoning_of(answer: str, prompt: str) -> str:
+    """Returns the reasoning in an answer to `prompt`; empty if it has none."""
+    splitter = reasoning_splitter(prompt)
+    pieces = [*splitter.feed(answer), *splitter.flush()]
+    return "".join(text for kind, text in pieces if kind == "reasoning")
+
+
+def reasoning_splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
+    """Returns a splitter that separates the reasoning from the rest of the answer to `prompt`."""
+    from sharpi.dialogue.formats.harmony import ChannelSplitter, opens_channels
+    from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
+
+    if opens_channels(prompt):
+        return ChannelSplitter()
+    return ReasoningSplitter(starts_inside=opens_reasoning(prompt))
 
 
 @notes_after_answer()
@@ -94,3 +167,73 @@ def note_incomplete_output(
         print_note("-n ended the answer before its structure was complete; raise it")
     elif generation.finish_reason == "stop":
         print_note("--stop ended the answer before its structure was complete")
+
+
+def timings_line(timings: "Timings") -> str:
+    """Returns the speeds, the time to the first token and the gain from drafts on one line."""
+    return f"{_speeds(timings)}{_drafts(timings.drafts)}"
+
+
+def verbose_lines(timings: "Timings") -> list[str]:
+    """Returns two lines: the speeds, and the statistics of drafts, even if none were proposed."""
+    return [_speeds(timings), drafts_line(timings.drafts)]
+
+
+def drafts_line(drafts: "DraftStatistics | None") -> str:
+    """Returns one line: the tokens that each kind of draft proposed, checked and accepted.
+
+    Tokens per step and the seconds gained or lost follow.
+    """
+    if drafts is None:
+        return "drafts: none were looked for"
+    steps = f"{drafts.tokens_per_step:.2f} tokens a step"
+    if not drafts.kinds:
+        return f"drafts: none proposed, {steps}{_gain(drafts)}"
+    kinds = [
+        f"{kind} {n.num_proposed} proposed, {n.num_checked} checked, {n.num_accepted} accepted"
+        for kind, n in drafts.kinds.items()
+    ]
+    return f"drafts: {'; '.join(kinds)}; {steps}{_gain(drafts)}"
+
+
+def _speeds(timings: "Timings") -> str:
+    cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
+    prompt = (
+        f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
+        f" ({_tokens(timings.num_prompt_tokens)}{cached}), "
+    )
+    decode = (
+        f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
+        f" ({_tokens(timings.num_generated_tokens)}), "
+    )
+    has_speed = timings.num_generated_tokens != 1  # the first token is part of the prompt's time
+    first = f"first token after {timings.first_token_seconds:.2f} s"
+    return f"{prompt}{decode if has_speed else ''}{first}"
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token" + ("" if count == 1 else "s")
+
+
+def _drafts(drafts: "DraftStatistics | None") -> str:
+    """Returns the end of the timings line: tokens per step, accepted drafts and seconds gained.
+
+    It is empty if no draft was checked.
+    """
+    if drafts is None or not drafts.num_checked:
+        return ""
+    kinds = [
+        f"{kind} {n.num_accepted} of {n.num_checked}"
+        for kind, n in drafts.kinds.items()
+        if n.num_checked
+    ]
+    right = f"right drafts: {', '.join(kinds)}"
+    return f", {drafts.tokens_per_step:.2f} tokens a step ({right}){_gain(drafts)}"
+
+
+def _gain(drafts: "DraftStatistics") -> str:
+    """Returns ", N s saved" or ", N s lost"; empty if the seconds round to 0.00."""
+    seconds = f"{abs(drafts.seconds_saved):.2f}"
+    if float(seconds) == 0:
+        return ""
+    return f", {seconds} s {'saved' if drafts.seconds_saved > 0 else 'lost'}"

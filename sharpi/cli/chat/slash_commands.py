@@ -5,11 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.answer_statistics import verbose_lines
 from sharpi.cli.chat.chat import Chat
 from sharpi.cli.chat.chat_settings import INDENT
-from sharpi.cli.chat.loaded_view import show_messages
-from sharpi.cli.chat.reasoning_style import reasoning_of
+from sharpi.cli.chat.reply import reasoning_of, verbose_lines
+from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
 from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.output.terminal import print_stderr, strip_controls

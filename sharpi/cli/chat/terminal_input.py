@@ -5,14 +5,19 @@ history and Tab completes. A backslash at the end of a line and open quotes cont
 in a pipe.
 """
 
+import atexit
 import os
 import shutil
 import sys
+import termios
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import is_searching
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import History
@@ -21,10 +26,82 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from sharpi.cli.chat.completion import ChatCompleter
-from sharpi.cli.chat.history_file import HistoryFile
-from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, is_yes
-from sharpi.cli.chat.quiet_terminal import quiet_terminal
+from sharpi.cli.chat.chat_settings import setting_names
+from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, HistoryFile, is_yes
+from sharpi.cli.chat.slash_command import ALIASES, NAMES
+from sharpi.cli.ctrl_c import exit_handlers
+from sharpi.errors import SharpiError
+
+_WITH_FILES = ("/load", "/save", "/file")
+
+
+class ChatCompleter(Completer):
+    """A prompt_toolkit completer for lines that begin with a slash; it ignores other lines."""
+
+    def __init__(self) -> None:
+        self._paths = PathCompleter(expanduser=True)
+        self._models = PathCompleter(expanduser=True, file_filter=_may_be_model)
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        """Yields completions of the word before the cursor."""
+        text = document.text_before_cursor.lstrip()
+        name, blank, rest = text.partition(" ")
+        if not name.startswith("/") or name.startswith("//"):
+            return
+        if not blank:
+            yield from _beginning_with(name, [*NAMES, *ALIASES])
+        elif name in _WITH_FILES:
+            yield from self._paths.get_completions(Document(rest), event)
+        elif name == "/model":
+            yield from _beginning_with(rest, _model_names())
+            yield from self._models.get_completions(Document(rest), event)
+        elif name == "/set":
+            yield from _beginning_with(rest, setting_names())
+
+
+def _beginning_with(word: str, choices: Iterable[str]) -> Iterable[Completion]:
+    for choice in sorted(choices):
+        if choice.startswith(word):
+            yield Completion(choice, start_position=-len(word))
+
+
+def _may_be_model(path: str) -> bool:
+    return os.path.isdir(path) or path.lower().endswith(".gguf")
+
+
+def _model_names() -> list[str]:
+    """Returns the full and the short names of the complete models in the cache."""
+    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.catalogue import short_names_of
+
+    with suppress(SharpiError, OSError):
+        models = Cache(default_cache_folder()).all_models()
+        names = [model.name for model in models if model.is_complete]
+        return [*map(str, names), *short_names_of(names)]
+    return []
+
+
+_LOCAL, _INPUT = 3, 0  # indices of a terminal's flags
+
+
+def quiet_terminal() -> None:
+    """Switches off echo and the translation of Enter to a newline, until the process ends."""
+    with suppress(termios.error, OSError):
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+        flags = termios.tcgetattr(descriptor)
+        flags[_LOCAL] &= ~termios.ECHO
+        flags[_INPUT] &= ~termios.ICRNL
+        termios.tcsetattr(descriptor, termios.TCSANOW, flags)
+        restore = partial(_restore, descriptor, before)
+        atexit.register(restore)
+        exit_handlers.append(restore)
+
+
+def _restore(descriptor: int, flags: list[int | list[bytes | int]]) -> None:
+    with suppress(termios.error, OSError):
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, flags)
+
 
 _QUOTES = '"""'
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.log.kept import KeptConversation, Message
-from sharpi.cli.log.log_place import is_switched_off, log_path
+from sharpi.cli.log.log_store import KeptConversation, Message, is_switched_off, log_path
 from sharpi.cli.output.terminal import print_note
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import LogStore
+    from sharpi.engine.generation import Generation
 
 
 class ConversationLog:
@@ -127,3 +127,24 @@ def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
             break
         count += 1
     return count
+
+
+@contextmanager
+def logged_run(
+    generation: "Generation", question: str, system: str | None, model: Path, *, is_wanted: bool
+) -> Iterator[None]:
+    """Logs the question and the answer when the `with` block ends, even by an exception.
+
+    The log is not opened earlier, so that the answer never waits for the file.
+    """
+    messages = [{"role": "user", "content": question}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    try:
+        yield
+    finally:
+        if generation.text:
+            messages.append({"role": "assistant", "content": generation.text})
+        log = ConversationLog("run", is_wanted=is_wanted)
+        log.write(messages, model)
+        log.close()

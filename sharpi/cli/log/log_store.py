@@ -1,20 +1,78 @@
 """The log of conversations: an SQLite file that several processes may use at once.
 
 SQLite's `user_version` holds the version of the schema. A file of a later version is not changed.
+`sharpi log off` creates a file beside the log; while that file exists, nothing is logged. A process
+without a home folder, such as a service, logs nothing.
 """
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.cli.log.kept import KeptConversation, Message
-from sharpi.cli.log.log_place import make_private_folder
 from sharpi.errors import SharpiError
 from sharpi.system.process import Closing
+
+Message = dict[str, str]
+
+
+class KeptConversation(Struct, frozen=True):
+    """One conversation in the log; `messages` is empty if it comes from `LogStore.listed`."""
+
+    id: int
+    kind: str  # "chat" or "run"
+    model: str  # the path of the model's file
+    started: float  # seconds since 1970
+    updated: float
+    num_messages: int
+    title: str  # the beginning of the first question
+    messages: tuple[Message, ...] = ()
+
+
+_OFF = "log-off"
+_LOG = "conversations.sqlite3"
+
+
+def state_folder() -> Path | None:
+    """Returns sharpi's state folder by the XDG base directory rules; None without a home folder."""
+    if state := os.environ.get("XDG_STATE_HOME"):
+        return Path(state) / "sharpi"
+    home = os.environ.get("HOME")
+    return Path(home) / ".local" / "state" / "sharpi" if home else None
+
+
+def log_path() -> Path | None:
+    """Returns the path of the log, even if it does not exist yet; None without a home folder."""
+    folder = state_folder()
+    return None if folder is None else folder / _LOG
+
+
+def is_switched_off() -> bool:
+    """Returns whether `sharpi log off` is in effect; True without a home folder."""
+    folder = state_folder()
+    return folder is None or (folder / _OFF).exists()
+
+
+def switch(*, on: bool) -> None:
+    """Switches the log on or off for all later processes; raises OSError."""
+    folder = state_folder()
+    if folder is None:
+        raise FileNotFoundError("neither XDG_STATE_HOME nor HOME is set")
+    if on:
+        (folder / _OFF).unlink(missing_ok=True)
+        return
+    make_private_folder(folder)
+    (folder / _OFF).touch(mode=0o600)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Creates a folder that only its owner can access, unless it exists; raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -54,6 +112,8 @@ class LogStore(Closing):
     """
 
     def __init__(self, path: Path) -> None:
+        import sqlite3  # takes 5 ms, which is wasted where nothing is logged
+
         make_private_folder(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         self._file = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)

@@ -1,17 +1,23 @@
-"""Displays downloads: bars with bytes and rate on a terminal, two lines per file elsewhere."""
+"""Fetches models: bars with bytes and rate on a terminal, two lines per file elsewhere."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
+from sharpi.cli import exit_codes
 from sharpi.cli.output.terminal import print_note, print_stderr
+from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from sharpi.hub.blobs import Watcher
+    from sharpi.hub.pull import Pulled
 
 
 class DownloadLines:
@@ -46,16 +52,25 @@ class DownloadBars:
             BarColumn,
             DownloadColumn,
             Progress,
+            ProgressColumn,
+            Task,
             TextColumn,
             TimeRemainingColumn,
-            TransferSpeedColumn,
         )
+        from rich.text import Text
+
+        class Speed(ProgressColumn):
+            """The received bytes per second, in the units of `format_bytes`."""
+
+            def render(self, task: "Task") -> Text:
+                speed = task.finished_speed or task.speed
+                return Text("" if speed is None else f"{format_bytes(int(speed))}/s")
 
         self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
+            Speed(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
@@ -95,3 +110,19 @@ def download_display() -> Iterator["Watcher"]:
 
 def _resumed(received: int) -> str:
     return f", resuming at {format_bytes(received)}" if received else ""
+
+
+def fetch(name: ModelName) -> "Pulled":
+    """Downloads the missing files of a model; raises HubError, and click's Exit after Ctrl-C."""
+    from sharpi.hub.cache import Cache, default_cache_folder
+
+    cache = Cache(default_cache_folder())
+    from sharpi.hub.pull import Puller
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports everything itself
+    try:
+        with download_display() as display:
+            return Puller(cache, display).pull(name)
+    except KeyboardInterrupt:
+        print_stderr(f"stopped; `sharpi pull {name}` resumes it")
+        raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None

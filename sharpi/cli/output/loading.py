@@ -1,8 +1,11 @@
-"""Opens a model for a command, with a progress bar at a terminal."""
+"""Opens a model and reads prompts, with progress bars at a terminal; signals interrupt a step."""
 
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from sharpi.engine.engine import Engine
+    from sharpi.engine.generation import Generation
+
 
 DELAY_SECONDS = 0.5
 
@@ -81,3 +86,133 @@ class ProgressBar(Closing):
         """Removes the bar."""
         if self._bar is not None:
             self._bar.stop()
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interruptible(generation: "Generation") -> Iterator[None]:
+    """Lets SIGINT and SIGTERM interrupt steps of the generation during the `with` block.
+
+    Does nothing outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    thread = threading.Thread(target=_watch, args=(reader, generation), daemon=True)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        thread.join()
+        os.close(reader)
+        generation.interrupt(wanted=False)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delays Ctrl-C until the end of the `with` block, so that drawings are complete.
+
+    Does nothing outside the main thread, or if Ctrl-C is ignored.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not callable(before) or not is_main:
+        yield
+        return
+    numbers: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: numbers.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if numbers:
+        signal.raise_signal(signal.SIGINT)  # also for an enclosing block
+
+
+def _watch(reader: int, generation: "Generation") -> None:
+    """Reads signal numbers from a pipe, and interrupts the generation at SIGINT and SIGTERM."""
+    while numbers := os.read(reader, 64):
+        if any(number in _ENDING for number in numbers):
+            generation.interrupt()
+
+
+_REFRESH_SECONDS = 0.1
+_BAR_WIDTH = 12
+
+
+def watched(generation: "Generation") -> Generator[str, None, None]:
+    """Yields the pieces of the answer; a bar shows the progress of prefill before the first.
+
+    SIGINT and SIGTERM interrupt a step; see `interruptible`.
+    """
+    pieces = iter(generation)
+    with interruptible(generation):
+        with PrefillBar(generation):
+            first = next(pieces, None)
+        if first is not None:
+            yield first
+            yield from pieces
+
+
+class PrefillBar(Closing):
+    """A progress bar on stderr, drawn by a thread after half a second, at a terminal only."""
+
+    def __init__(self, generation: "Generation") -> None:
+        self._generation = generation
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._start = time.monotonic()
+        self._done = 0
+        if sys.stderr.isatty():
+            self._thread.start()
+
+    def close(self) -> None:
+        """Removes the bar from the screen, and waits for the thread that draws it."""
+        self._has_ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        if self._has_ended.wait(DELAY_SECONDS):
+            return
+        bar = _new_bar()
+        task = bar.add_task("", total=None, counts="")
+        with bar:
+            while True:
+                total = self._generation.timings.num_prompt_tokens
+                self._done = max(self._done, self._generation.num_prefilled)
+                counts = self._counts(total)
+                bar.update(task, total=total or None, completed=self._done, counts=counts)
+                if self._has_ended.wait(_REFRESH_SECONDS):
+                    return
+
+    def _counts(self, total: int) -> str:
+        """Returns tokens done and in total, tokens per second, and minutes and seconds left."""
+        if not self._done:
+            return f"{total} tokens"
+        speed = self._done / max(time.monotonic() - self._start, 1e-9)
+        seconds = round((total - self._done) / speed)
+        left = f"{seconds // 60}:{seconds % 60:02} left"
+        return f"{self._done}/{total}, {speed:.0f} tokens/s, {left}"
+
+
+def _new_bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("reading the prompt"),
+        BarColumn(_BAR_WIDTH),
+        TextColumn("{task.fields[counts]}"),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

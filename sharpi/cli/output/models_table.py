@@ -26,7 +26,8 @@ _COLUMNS = (
 _NOTES = (
     "All figures are approximate. G is GiB. RAM: for all weights and 4096 tokens of context. least:"
     " what an MoE runs in with the rest on disk, slowly.",
-    "tokens/s: what to expect of this machine at least and at most, as `sharpi plan` computes it.",
+    "tokens/s: what to expect of this machine at least and at most, as `sharpi plan` computes it,"
+    " from the speed of RAM that other programs leave at this moment.",
     "`sharpi run NAME` asks to fetch a model, `sharpi pull NAME` fetches it.",
 )
 

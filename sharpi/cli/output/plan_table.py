@@ -1,16 +1,24 @@
-"""Prints a TierPlan: memory budgets, their use, ranges of equal layers, and the speed."""
+"""Prints plans: for one machine, and for several with the links between them."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from sharpi.cli.output.tables import Column, output_console, print_table
 from sharpi.cli.output.terminal import fitted
 from sharpi.tiers.plan import GpuPlace, LayerPlan, PlanLine, SlotStatus, Tier, TierPlan
-from sharpi.units import format_bytes
+from sharpi.units import format_bytes, parse_size
+
+if TYPE_CHECKING:
+    from sharpi.cluster.link_rate import LinkRate
+    from sharpi.cluster.rendezvous import Interface
+    from sharpi.engine.cluster.hosts_file import Host
+    from sharpi.tiers.layer_division import Division
+
 
 _LABEL_WIDTH = 9
 _VRAM_SLOTS = "VRAM slots"
@@ -69,7 +77,7 @@ def _of_gpu(place: GpuPlace) -> str:
 
 def _status(plan: TierPlan) -> str:
     if plan.status is SlotStatus.BELOW_RECOMMENDED:
-        return f"{plan.status.value}: {plan.ratio:.2f} of the recommended number"
+        return f"fewer than recommended: {plan.ratio:.2f} of that number"
     if plan.status is SlotStatus.EMPTY:
         return "none, as the model has no routed experts"
     return plan.status.value
@@ -115,7 +123,7 @@ def _row(layers: list[LayerPlan], *, has_gpu: bool) -> Iterator[str]:
     if has_gpu:
         yield str(first.vram_slots)
     yield from map(str, (first.ram_slots, first.recommended_slots))
-    yield first.status.value
+    yield first.status.value.replace("-", " ")
     yield first.reason
 
 
@@ -143,3 +151,130 @@ def _speed(plan: TierPlan) -> Iterator[str]:
     if plan.status is not SlotStatus.EMPTY:
         yield f"hits     {_hits(plan)}"
     yield from (f"assumed  {assumption}" for assumption in speed.assumptions)
+
+
+_DIVISION_COLUMNS = (
+    Column("rank", is_right=True),
+    Column("machine"),
+    Column("layers"),
+    Column("needs", is_right=True),
+    Column("has", is_right=True),
+    Column("ms/token", is_right=True),
+)
+
+
+def print_division(
+    path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
+) -> None:
+    """Prints a table of machines with their layers, then speed, missing RAM and lent experts."""
+    print(f"model    {path}")
+    rows = [
+        (
+            str(rank),
+            host.name,
+            f"{first} to {end - 1}" if end > first else "none: it lends",
+            format_bytes(division.rank_bytes[rank]),
+            _memory_of(host),
+            f"{division.stage_seconds[rank] * 1e3:.1f}",
+        )
+        for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+    ]
+    print()
+    print_table(output_console(), _DIVISION_COLUMNS, rows)
+    print()
+    one, full = _rates(division, hosts)
+    count = sum(not host.only_lends for host in hosts)
+    print(f"speed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {count} or more")
+    if division.overflow:
+        print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
+    for line in loans:
+        print(fitted(f"lends    {line}", sys.stdout, 9))
+
+
+def _memory_of(host: "Host") -> str:
+    machine = host.machine()
+    vram = f" + {format_bytes(parse_size(host.vram))} VRAM" if machine.vram else ""
+    return f"{format_bytes(machine.ram)}{vram}"
+
+
+def division_record(
+    path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns the division among machines, and the experts that they lend, as a JSON object."""
+    one, full = _rates(division, hosts)
+    return {
+        "model": str(path),
+        "fits": not division.overflow,
+        "overflow": division.overflow,
+        "tokens_per_second": one,
+        "tokens_per_second_of_all": full,
+        "loans": list(loans),
+        "ranks": [
+            {
+                "host": host.name,
+                "first_layer": first,
+                "end_layer": end,
+                "num_bytes": division.rank_bytes[rank],
+                "seconds_per_token": division.stage_seconds[rank],
+            }
+            for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+        ],
+    }
+
+
+def _rates(division: "Division", hosts: Sequence["Host"]) -> tuple[float, float]:
+    from sharpi.engine.cluster.hosts_file import rates
+
+    return rates(division, list(hosts))
+
+
+BACKEND = "gloo"
+_LINK_COLUMNS = (
+    Column("from"),
+    Column("to"),
+    Column("8 KB", is_right=True),
+    Column("bandwidth", is_right=True),
+)
+
+
+def print_links(
+    hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
+) -> None:
+    """Prints the network interface of each machine, and a table of latency and bandwidth."""
+    print(f"backend  {BACKEND}, between CPUs")
+    for rank, (host, interface) in enumerate(zip(hosts, interfaces, strict=True)):
+        where = f"{interface.name}, {interface.address}, MTU {interface.mtu} bytes"
+        print(f"rank {rank}   {host}: {where}")
+    rows = [
+        (
+            f"rank {link.source}",
+            f"rank {link.target}",
+            f"{link.latency * 1e3:.3f} ms",
+            f"{link.rate / 1e9:.3f} GB/s",
+        )
+        for link in links
+    ]
+    print()
+    print_table(output_console(), _LINK_COLUMNS, rows)
+
+
+def link_record(
+    hosts: Sequence[str], interfaces: Sequence["Interface"], links: Sequence["LinkRate"]
+) -> dict[str, Any]:
+    """Returns machines and links as a JSON object, with seconds and bytes per second."""
+    return {
+        "backend": BACKEND,
+        "ranks": [
+            {"host": host, "interface": own.name, "address": own.address, "mtu": own.mtu}
+            for host, own in zip(hosts, interfaces, strict=True)
+        ],
+        "links": [
+            {
+                "from": link.source,
+                "to": link.target,
+                "latency_seconds": link.latency,
+                "bytes_per_second": link.rate,
+            }
+            for link in links
+        ],
+    }

@@ -1,7 +1,8 @@
-"""Prints expert stats: the summary, a table of layers and a heat map."""
+"""Prints what was recorded of experts: stats with a heat map, and simulated caches."""
 
-from collections.abc import Iterator
-from typing import TextIO
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,12 @@ from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
 from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.experts.simulation.predictor_replay import PredictorRow
+    from sharpi.experts.simulation.simulate import SimulationRow
+    from sharpi.experts.trace.trace import Trace
+
 
 _SHADES = " .:-=+*#%@"  # for output without colours
 _COLOURS = (16, 17, 54, 90, 126, 162, 197, 202, 208, 220)  # from black over red to yellow
@@ -101,3 +108,115 @@ def _heat_cells(values: NDArray[np.float64], coloured: bool) -> list[tuple[str, 
     if coloured:
         return [(" ", f"on color({_COLOURS[level]})") for level in levels]
     return [(_SHADES[level], "") for level in levels]
+
+
+_SIMULATION_COLUMNS = (
+    Column("slots", is_right=True),
+    Column("policy"),
+    Column("hits %", is_right=True),
+    Column("loads/token", is_right=True),
+    Column("early", is_right=True, rank=1),
+    Column("of use", is_right=True, rank=2),
+    Column("reads/token", is_right=True, rank=3),
+    Column("us/token", is_right=True, rank=4),
+)
+_BYTES = Column("loaded/token", is_right=True)
+_AROUND_PIN = (
+    Column("before pin %", is_right=True),
+    Column("after pin %", is_right=True),
+)
+_PREDICTOR_COLUMNS = (
+    Column("guesses", is_right=True),
+    Column("predictor"),
+    Column("recall %", is_right=True),
+    Column("precision %", is_right=True),
+    Column("us/token", is_right=True),
+)
+
+
+def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
+    """Prints hits and loads of each policy and number of slots.
+
+    Bytes are printed if the trace has expert sizes.
+    """
+    has_pin = any(row.lookups_before_pin is not None for row in rows)
+    size = [] if trace.expert_bytes is None else [_BYTES]
+    columns = (*_SIMULATION_COLUMNS, *size, *(_AROUND_PIN if has_pin else ()))
+    _print(trace, columns, list(_simulation_cells(rows, has_pin=has_pin)))
+
+
+def _simulation_cells(
+    rows: Iterable["SimulationRow"], *, has_pin: bool
+) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        figures = (
+            f"{100 * row.hit_rate:.2f}",
+            f"{row.loads_per_token:.2f}",
+            f"{row.early_loads_per_token:.2f}",
+            f"{row.early_hits_per_token:.2f}",
+            f"{row.reads_per_token:.2f}",
+            f"{row.microseconds_per_token:.1f}",
+        )
+        name = row.policy + " + admission" * row.admission
+        size = [] if row.bytes_per_token is None else [format_bytes(int(row.bytes_per_token))]
+        around = (row.hit_rate_before_pin, row.hit_rate_after_pin) if has_pin else ()
+        yield str(row.slots), name, *figures, *size, *map(_percent, around)
+
+
+def print_pin_result(
+    slots: int,
+    with_pin: "Mapping[str, SimulationRow]",
+    without: "Mapping[str, SimulationRow]",
+    default: "SimulationRow",
+) -> None:
+    """Prints how pinned experts change each policy's hit rate, and compares the default policy."""
+    differences = (
+        f"{name} {100 * (row.hit_rate - without[name].hit_rate):+.2f}"
+        for name, row in with_pin.items()
+    )
+    best = max(with_pin.values(), key=lambda row: row.hit_rate)
+    result = "loses against" if best.hit_rate < default.hit_rate else "is no worse than"
+    print(
+        f"{slots} slots: points of hits by the warm pin: {', '.join(differences)}. The best with"
+        f" it, {best.policy} ({100 * best.hit_rate:.2f} %), {result} the default policy,"
+        f" {default.policy} without a pin ({100 * default.hit_rate:.2f} %)."
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f}"
+
+
+def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
+    """Prints recall and precision of each predictor, for each number of predicted experts."""
+    cells = [
+        (
+            str(row.guesses),
+            row.predictor,
+            f"{100 * row.recall:.2f}",
+            f"{100 * row.precision:.2f}",
+            f"{row.microseconds_per_token:.1f}",
+        )
+        for row in rows
+    ]
+    _print(trace, _PREDICTOR_COLUMNS, cells)
+
+
+def _print(trace: "Trace", columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    console = output_console()
+    line = (
+        f"{trace.num_tokens} tokens in {_texts(trace)}{_prompts(trace)},"
+        f" {trace.num_layers} layers,"
+        f" {trace.num_experts} experts, {trace.experts_per_token} per token"
+    )
+    print(fitted(line, sys.stdout, 0))
+    print_table(console, columns, rows)
+
+
+def _texts(trace: "Trace") -> str:
+    count = len(trace.lengths)
+    return f"{count} text" + ("" if count == 1 else "s")
+
+
+def _prompts(trace: "Trace") -> str:
+    return "" if trace.prompts is None else f" after {len(trace.prompts.routes)} of prompts"

@@ -4,7 +4,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine, FakeTimings
 
-from sharpi.cli.chat.answer_statistics import drafts_line
+from sharpi.cli.chat.reply import drafts_line
 from sharpi.speculation.statistics import DraftStatistics
 
 SPEEDS = (

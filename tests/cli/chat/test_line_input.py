@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyte")
 from terminal import FAKE_ENGINE, Terminal
 
-from sharpi.cli.chat.history_file import HistoryFile, history_path
+from sharpi.cli.chat.line_input import HistoryFile, history_path
 
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharpi.cli.chat.loaded_view import show_messages
+from sharpi.cli.chat.saved_conversation import show_messages
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import sys
 import pytest
 from fake_engine import FakeGeneration, FakeTokenizer
 
-from sharpi.cli.chat.reasoning_style import ReasoningStyle, reasoning_of
-from sharpi.cli.chat.reply import stream
+from sharpi.cli.chat.reply import ReasoningStyle, reasoning_of, stream
 
 PIECES = ["<th", "ink>Hm", "m.</think>", "Par", "is"]
 

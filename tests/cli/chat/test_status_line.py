@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharpi.cli.chat.greeting import status_line
+from sharpi.cli.chat.chat import status_line
 
 CONVERSATION: Any = SimpleNamespace(
     model=Path("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf"),

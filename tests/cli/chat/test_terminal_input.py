@@ -11,7 +11,7 @@ pytest.importorskip("pyte")
 pytest.importorskip("prompt_toolkit")
 from terminal import FAKE_ENGINE, Terminal
 
-from sharpi.cli.chat.history_file import HistoryFile
+from sharpi.cli.chat.line_input import HistoryFile
 from sharpi.hub.model_name import ModelName
 
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
@@ -144,7 +144,7 @@ def completions(typed: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-    from sharpi.cli.chat.completion import ChatCompleter
+    from sharpi.cli.chat.terminal_input import ChatCompleter
     from sharpi.hub.cache import Cache
 
     name = ModelName("Qwen/Qwen3-30B-A3B-GGUF", "Q4_K_M")

@@ -4,7 +4,7 @@ from fake_engine import BOS, END, FakeTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.cli.chat.transcript import Transcript
+from sharpi.cli.chat.prompt import Transcript
 
 LETTER = FakeTokenizer().encode("a", add_bos=False, parse_special=False)[0] - ord("a")
 

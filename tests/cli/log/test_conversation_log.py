@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sharpi.cli.log.conversation_log import ConversationLog, kept_conversation
-from sharpi.cli.log.log_place import log_path, switch
-from sharpi.cli.log.log_store import SCHEMA_VERSION, LogStore
+from sharpi.cli.log.log_store import SCHEMA_VERSION, LogStore, log_path, switch
 from sharpi.errors import SharpiError, UsageError
 
 MODEL = Path("/models/m.gguf")

@@ -11,7 +11,7 @@ pyte = pytest.importorskip("pyte")
 
 from terminal import FAKE_ENGINE, Terminal  # noqa: E402
 
-from sharpi.cli.output.word_wrap import WordWrap  # noqa: E402
+from sharpi.cli.output.terminal import WordWrap  # noqa: E402
 
 WIDTH = 20
 

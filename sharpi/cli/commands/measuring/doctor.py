@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.loading.cluster import (
-    ClusterOptions,
-    InsecureLinkOption,
-    LinkOption,
-)
+from sharpi.cli.options.loading.cluster import ClusterOptions, InsecureLinkOption, LinkOption
 from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import fitted
 from sharpi.config import FEATURES
 from sharpi.errors import UsageError
+from sharpi.resources import install_command, is_checkout
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.cli.output.doctor_advice import Advice
+    from sharpi.hardware.info import GpuDriver
     from sharpi.hardware.report import HardwareReport
 
 Row = tuple[str, str]  # a heading and its text
@@ -59,7 +59,6 @@ def doctor(
         return
     if link or insecure_link:
         raise UsageError("--link and --insecure-link are of use with --hosts only")
-    from sharpi.cli.output.doctor_advice import advise
     from sharpi.hardware.report import examine
 
     report = examine(path)
@@ -74,7 +73,7 @@ def doctor(
 
 
 def _show_links(options: ClusterOptions, *, as_json: bool) -> None:
-    from sharpi.cli.output.link_table import link_record, print_links
+    from sharpi.cli.output.plan_table import link_record, print_links
     from sharpi.cli.ranks import measured_links
 
     found = measured_links(options.first_of())
@@ -156,3 +155,99 @@ def _gpu_rows(report: "HardwareReport") -> Iterator[Row]:
 
 def _rate(bytes_per_second: float | None) -> str:
     return "not measured" if bytes_per_second is None else f"{bytes_per_second / 1e9:.1f} GB/s"
+
+
+_HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+
+
+class Advice(Struct, frozen=True):
+    """A missing package, device or setting, its purpose, and a command that helps."""
+
+    missing: str
+    needed_for: str
+    command: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Returns the advice as a JSON object."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.missing}, needed for {self.needed_for}: {self.command}"
+
+
+_DRIVER = Advice(
+    "NVIDIA driver",
+    "running on the GPU",
+    "sudo ubuntu-drivers install, or your system's equivalent",
+)
+_GPU = Advice(
+    "NVIDIA GPU", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows the gain"
+)
+
+
+# Packages, their purpose, and the command that installs them; None: a sharpi extra installs them.
+_PURPOSES = (
+    (("starlette", "uvicorn", "prometheus-client"), "sharpi serve", None),
+    (("huggingface_hub",), "sharpi pull, and models by name", None),
+    (("llguidance",), "--json-schema, --json-object and --grammar", None),
+    (("matplotlib",), "statistics as PNG", "pip install matplotlib"),
+)
+
+
+def advise(report: "HardwareReport") -> list[Advice]:
+    """Returns advice for each missing package, device or setting, the most urgent first."""
+    return [
+        *_kernels(report),
+        *_gpus(report),
+        *_memory(report),
+        *_disk(report),
+        *_packages(report),
+    ]
+
+
+def _kernels(report: "HardwareReport") -> Iterator[Advice]:
+    if report.kernels_fault:
+        yield Advice(
+            "CPU kernels",
+            "running any model",
+            "make run" if is_checkout() else "pip install --force-reinstall sharpi",
+        )
+
+
+def _gpus(report: "HardwareReport") -> Iterator[Advice]:
+    if report.gpu_driver is None or not report.gpu_driver.gpus:
+        yield _DRIVER if report.has_gpu else _GPU
+        return
+    absent = [name for name in ("torch", "cupy") if not report.packages[name]]
+    if absent:
+        command = install_command(_extra(report.gpu_driver))
+        yield Advice(" and ".join(absent), "running on a GPU", command)
+
+
+def _extra(driver: "GpuDriver") -> str:
+    """Returns the pip extra with packages for a CUDA version that this driver supports."""
+    return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
+
+
+def _memory(report: "HardwareReport") -> Iterator[Advice]:
+    if report.transparent_huge_pages == "never":
+        yield Advice("huge pages", "fast slots and buffers", _HUGE_PAGES_ON)
+
+
+def _disk(report: "HardwareReport") -> Iterator[Advice]:
+    disk = report.disk
+    if disk.fault:
+        yield Advice("disk rate", "planning models larger than RAM", "sharpi doctor FOLDER")
+    elif not disk.is_direct:
+        yield Advice(
+            f"direct reads on {disk.path}",
+            "models larger than RAM",
+            "mv the model to a local disk with ext4, xfs or btrfs",
+        )
+
+
+def _packages(report: "HardwareReport") -> Iterator[Advice]:
+    for names, purpose, command in _PURPOSES:
+        absent = [name for name in names if not report.packages[name]]
+        if absent:
+            yield Advice(" and ".join(absent), purpose, command or install_command())

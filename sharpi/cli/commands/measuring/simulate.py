@@ -206,7 +206,7 @@ def _report(
     *,
     as_json: bool,
 ) -> None:
-    from sharpi.cli.output.simulate_table import print_rows
+    from sharpi.cli.output.stats_table import print_rows
     from sharpi.experts.simulation.simulate import simulate as replay
 
     rows = (replay(trace, name, number, simulation) for number in numbers for name in names)
@@ -225,7 +225,7 @@ def _compare_with_default(
 
     The hit rate of the default policy follows for comparison.
     """
-    from sharpi.cli.output.simulate_table import print_pin_result
+    from sharpi.cli.output.stats_table import print_pin_result
     from sharpi.experts.simulation.simulate import OPTIMUM
     from sharpi.experts.simulation.simulate import simulate as replay
 
@@ -239,7 +239,7 @@ def _compare_with_default(
 
 
 def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
-    from sharpi.cli.output.simulate_table import print_predictors
+    from sharpi.cli.output.stats_table import print_predictors
     from sharpi.experts.simulation.predictor_replay import measure_predictors
 
     rows = measure_predictors(trace)

@@ -84,7 +84,7 @@ def plan(
 
 def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     """Prints how layers are divided among machines; exits with 1 if their RAM is too small."""
-    from sharpi.cli.output.division_table import division_record, print_division
+    from sharpi.cli.output.plan_table import division_record, print_division
     from sharpi.engine.cluster.agreement import divide
     from sharpi.engine.cluster.hosts_file import planned_loans, read_hosts, with_lenders
     from sharpi.engine.settings import decide

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from sharpi.cli.options.inputs.model_name import parse_name
 from sharpi.cli.options.option import argument, local_option
-from sharpi.cli.output.fetching import fetch
+from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 from sharpi.hub.model_name import ModelName, require_name

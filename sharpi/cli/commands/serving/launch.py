@@ -1,13 +1,18 @@
 """`sharpi launch`: starts a server and a program that uses it; stops the server afterwards."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import click
+from msgspec import Struct
 
 from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.options.inputs.source import PullOption
@@ -47,8 +52,6 @@ def launch(
     that make it use that server, and stops the server when the client ends. The exit code is the
     client's. Other flags of the server come from variables, such as SHARPI_RAM=16GiB.
     """
-    from sharpi.cli.commands.serving.clients import CLIENTS, MODEL
-    from sharpi.cli.commands.serving.server_process import running_server
 
     chosen = CLIENTS[client]
     program = shutil.which(chosen.program)
@@ -91,3 +94,114 @@ def _ignore(number: int, frame: object) -> None:
 
     With SIG_IGN instead of a handler, the client would inherit it and ignore Ctrl-C, too.
     """
+
+
+MODEL = "local"  # the alias under which clients ask for the model
+_NO_KEY = "none"
+
+
+class Client(Struct, frozen=True):
+    """A program that uses a server.
+
+    `configure` returns, for the URL of a server, environment variables and arguments.
+    """
+
+    program: str
+    install: str  # the command that installs it
+    configure: Callable[[str], tuple[Mapping[str, str], Sequence[str]]]
+
+
+def _claude(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+    names = ("MODEL", "DEFAULT_OPUS_MODEL", "DEFAULT_SONNET_MODEL", "DEFAULT_HAIKU_MODEL")
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_AUTH_TOKEN": _NO_KEY,
+        "ANTHROPIC_API_KEY": "",  # a key would take precedence over the token
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        **{f"ANTHROPIC_{name}": MODEL for name in names},
+    }, ()
+
+
+def _codex(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+    provider = f'{{name="sharpi", base_url="{url}/v1", wire_api="responses"}}'
+    settings = (
+        f'model="{MODEL}"',
+        'model_provider="sharpi"',
+        f"model_providers.sharpi={provider}",
+        'web_search="disabled"',
+        "agents.enabled=false",
+    )
+    return {}, [argument for setting in settings for argument in ("-c", setting)]
+
+
+def _aider(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+    variables = {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": _NO_KEY}
+    return variables, ("--model", f"openai/{MODEL}", "--no-show-model-warnings")
+
+
+def _opencode(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "sharpi",
+        "options": {"baseURL": f"{url}/v1", "apiKey": _NO_KEY},
+        "models": {MODEL: {"name": MODEL}},
+    }
+    config = {"provider": {"sharpi": provider}, "model": f"sharpi/{MODEL}"}
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(config)}, ()
+
+
+CLIENTS = {
+    "claude": Client("claude", "npm install -g @anthropic-ai/claude-code", _claude),
+    "codex": Client("codex", "npm install -g @openai/codex", _codex),
+    "aider": Client("aider", "pip install aider-chat", _aider),
+    "opencode": Client("opencode", "npm install -g opencode-ai", _opencode),
+}
+
+
+_READY = "serving "
+_STOP_SECONDS = 15.0  # seconds to wait after SIGTERM; the server itself stops sooner
+# Settings of the environment that would keep the client from reaching the server.
+_DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHARPI_ALIAS")
+
+
+@contextmanager
+def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
+    """Yields the URL of a server with the model loaded, and stops the server afterwards.
+
+    The server's stderr is that of this process. If the server does not start, raises click's Exit
+    with its exit code.
+    """
+    where = ("--host", "127.0.0.1", "--port", "0", "--alias", alias, "-c", str(context_size))
+    with subprocess.Popen(
+        [sys.executable, "-m", "sharpi", "serve", str(model), *where],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(os.environ),
+        start_new_session=True,  # leaves Ctrl-C to the client
+    ) as server:
+        try:
+            yield _url_of(server)
+        finally:
+            _stop(server)
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in _DROPPED}
+
+
+def _url_of(server: "subprocess.Popen[str]") -> str:
+    """Waits until the model is loaded and returns the URL; raises click's Exit if that fails."""
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    if not line.startswith(_READY):
+        raise click.exceptions.Exit(server.wait() or 1)
+    return line.split()[-1]
+
+
+def _stop(server: "subprocess.Popen[str]") -> None:
+    server.terminate()
+    try:
+        server.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()

@@ -12,11 +12,22 @@ if TYPE_CHECKING:
     from sharpi.serve.host.running_servers import RunningServer
 
 _TIMEOUT_SECONDS = 3.0
+# The columns of the table; those of the highest rank are left out first on a narrow terminal.
+_COLUMNS = {
+    "MODEL": 0,
+    "URL": 0,
+    "STATE": 0,
+    "ANSWERS": 0,
+    "TOKENS/S": 1,
+    "MEMORY": 0,
+    "IDLE": 2,
+    "PID": 0,
+    "TIERS": 3,
+}
 
 
 def ps(as_json: JsonOption = False) -> None:
     """List the running servers and what each has loaded."""
-    from sharpi.cli.output.servers_table import print_servers
     from sharpi.serve.host.running_servers import running_servers
 
     try:
@@ -27,7 +38,10 @@ def ps(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(found))
     elif found:
-        print_servers([_row(about) for about in found])
+        from sharpi.cli.output.tables import Column, output_console, print_table
+
+        columns = [Column(heading, rank=rank) for heading, rank in _COLUMNS.items()]
+        print_table(output_console(), columns, [_row(about) for about in found])
     else:
         print_stderr("no server is running; `sharpi serve` starts one")
 

@@ -1,12 +1,14 @@
 """`sharpi chat`: a conversation at the terminal, or with messages read from a pipe."""
 
-from contextlib import AbstractContextManager
+import sys
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
 from msgspec.structs import replace
 
+from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.inputs.inputs import find_model
@@ -19,7 +21,8 @@ from sharpi.cli.options.log import NoLogOption
 from sharpi.cli.options.option import local_option, option
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import print_stderr
+from sharpi.cli.output.terminal import can_draw, print_stderr, stdin_is_terminal
+from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,12 +63,10 @@ def chat(
     Tab completes. A model without a chat template continues one growing text. Answers go to stdout,
     everything else to stderr. The conversation is kept; see `sharpi log`.
     """
-    from sharpi.cli.chat.chat import Chat
+    from sharpi.cli.chat.chat import Chat, greeting
     from sharpi.cli.chat.chat_settings import ChatSettings
-    from sharpi.cli.chat.greeting import greeting
-    from sharpi.cli.chat.open_input import open_input
     from sharpi.cli.chat.prompt import refuse_contradictions
-    from sharpi.cli.chat.resumed import find_resumed
+    from sharpi.cli.chat.saved_conversation import find_resumed
     from sharpi.cli.chat.slash_commands import SlashCommands
     from sharpi.cli.log.conversation_log import ConversationLog
 
@@ -98,3 +99,13 @@ def chat(
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
         chat.run(SlashCommands(chat).run, single_turn=single_turn)
+
+
+def open_input() -> Input:
+    """Returns the editor if stdin and stdout are a terminal that can draw, else line input."""
+    if stdin_is_terminal() and can_draw(sys.stdout):
+        with suppress(ImportError), exiting_on_ctrl_c():
+            from sharpi.cli.chat.terminal_input import TerminalInput
+
+            return TerminalInput(HistoryFile(history_path()))
+    return LineInput()

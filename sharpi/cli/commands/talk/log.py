@@ -13,8 +13,7 @@ from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
-    from sharpi.cli.log.kept import KeptConversation
-    from sharpi.cli.log.log_store import LogStore
+    from sharpi.cli.log.log_store import KeptConversation, LogStore
 
 _TITLE_WIDTH = 46
 _LEAST_AROUND = 6  # characters shown on each side of a match, at least
@@ -65,14 +64,14 @@ def log(
 
 
 def _switch(*, on: bool) -> None:
-    from sharpi.cli.log import log_place
+    from sharpi.cli.log import log_store
 
     try:
-        log_place.switch(on=on)
+        log_store.switch(on=on)
     except OSError as error:
         raise SharpiError(f"cannot switch the log: {error.strerror or error}") from error
     print_stderr(
-        f"Conversations are {'kept' if on else 'not kept any more'}: {log_place.log_path()}"
+        f"Conversations are {'kept' if on else 'not kept any more'}: {log_store.log_path()}"
     )
 
 

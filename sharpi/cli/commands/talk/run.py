@@ -7,7 +7,6 @@ import click
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
-from sharpi.cli.chat.answer_statistics import timings_line, verbose_lines
 from sharpi.cli.chat.prompt import (
     Prompt,
     note_useless_options,
@@ -15,9 +14,16 @@ from sharpi.cli.chat.prompt import (
     show_prompt,
     whole_prompt,
 )
-from sharpi.cli.chat.reasoning_style import ReasoningStyle
-from sharpi.cli.chat.reply import collect, note_early_end, note_incomplete_output, stream
-from sharpi.cli.log.logged_run import logged_run
+from sharpi.cli.chat.reply import (
+    ReasoningStyle,
+    collect,
+    note_early_end,
+    note_incomplete_output,
+    stream,
+    timings_line,
+    verbose_lines,
+)
+from sharpi.cli.log.conversation_log import logged_run
 from sharpi.cli.options.constraint import ConstraintOptions
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.inputs.inputs import find_inputs
@@ -39,8 +45,7 @@ from sharpi.cli.options.option import argument, option
 from sharpi.cli.options.output_format import ConstrainedAnswers
 from sharpi.cli.options.sampling import SamplingOptions
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import print_stderr
-from sharpi.cli.output.word_wrap import word_wrap
+from sharpi.cli.output.terminal import print_stderr, word_wrap
 from sharpi.config import RunConfig
 
 if TYPE_CHECKING:

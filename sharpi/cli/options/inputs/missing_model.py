@@ -4,10 +4,12 @@ import sys
 
 import click
 
-from sharpi.cli.output.fetching import fetch
+from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
 from sharpi.errors import HubError
+from sharpi.hub.catalogue import approximate_bytes
 from sharpi.hub.model_name import ModelName
+from sharpi.units import format_bytes
 
 
 class MissingModelError(HubError):
@@ -30,5 +32,7 @@ def fetch_missing(context: click.Context, error: MissingModelError) -> None:
 def _is_wanted(error: MissingModelError) -> bool:
     if not stdin_is_terminal() or not sys.stderr.isatty():
         return False
-    print_stderr(f"{error.name} is not in the cache. Fetch it from the hub now? [y/N]")
+    size = approximate_bytes(error.name)
+    about = "" if size is None else f" (about {format_bytes(size)})"
+    print_stderr(f"{error.name} is not in the cache. Fetch it{about} from the hub now? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
