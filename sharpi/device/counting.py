@@ -25,7 +25,6 @@ class CountingDevice:
     name = "none"
     free_bytes = 1 << 40
     has_stream_words = True
-    has_grouped_products = True  # because steps with grouped_matmul need the most memory
     num_gpus = 1
 
     def __init__(self) -> None:
@@ -67,11 +66,6 @@ class CountingDevice:
 
     def batched_matmul(
         self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        """Does nothing."""
-
-    def grouped_matmul(
-        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
     ) -> None:
         """Does nothing."""
 

@@ -193,19 +193,6 @@ class CudaDevice:
         with self._errors:
             self._library.batched_matmul(x, weights, out, shape)
 
-    @cached_property
-    def has_grouped_products(self) -> bool:
-        """True if torch has a grouped GEMM; tried once, on the main stream."""
-        self._select()
-        return self._library.has_grouped_products(self._capability)
-
-    def grouped_matmul(
-        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        self._select()
-        with self._errors:
-            self._library.grouped_matmul(x, weights, out, offsets, shape)
-
     def attends(self, shape: AttendShape) -> bool:
         self._select()
         return self._library.attends(shape)

@@ -110,20 +110,6 @@ class Device(Protocol):
         rows).
         """
 
-    @property
-    def has_grouped_products(self) -> bool:
-        """True if `grouped_matmul` works and does not block the host."""
-
-    def grouped_matmul(
-        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        """Computes out (T, rows) = x (T, columns) weights[e] (rows, columns)^T, all bf16.
-
-        `shape` is (T, matrices, rows, columns). Matrix e multiplies the rows of x from offsets[e]
-        up to offsets[e + 1]. `offsets` is int32 (matrices + 1,) and starts with 0. Rows of `out`
-        after the last offset are undefined.
-        """
-
     def attends(self, shape: AttendShape) -> bool:
         """Returns True if `attend` supports this shape, whatever its `tokens` and `positions`."""
 

@@ -13,7 +13,6 @@ from sharpi.device.fused_attention import (
     fused_attention,
     fused_kernel,
 )
-from sharpi.device.grouped_product import grouped_product, has_grouped_products
 from sharpi.device.launch import Span
 
 
@@ -56,25 +55,6 @@ class TorchLibrary:
             result = self._halves(out, tokens, matrices, rows).transpose(0, 1)
             self._torch.bmm(a, b, out=result)
 
-    def has_grouped_products(self, capability: int) -> bool:
-        """Returns True if torch has a grouped GEMM that does not block the host; runs it once."""
-        with self.stream():
-            return has_grouped_products(self._torch, capability)
-
-    def grouped_matmul(
-        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        """Computes out = x weights[e]^T in bf16, where `offsets` delimits the rows of matrix e."""
-        tokens, matrices, rows, columns = shape
-        with self.stream():
-            grouped_product(
-                self._torch,
-                self._bf16(x, (tokens, columns)),
-                self._bf16(weights, (matrices, rows, columns)),
-                self._tensor(offsets, "<i4", (matrices + 1,))[1:],
-                self._bf16(out, (tokens, rows)),
-            )
-
     def attends(self, shape: AttendShape) -> bool:
         """Returns True if torch has a fused kernel for heads of this shape."""
         return self._kernel_of(shape) is not None
@@ -106,10 +86,6 @@ class TorchLibrary:
             return fused_kernel(self._torch, shape)
         except (AttributeError, TypeError, RuntimeError):  # another version of torch
             return None
-
-    def _bf16(self, span: Span, shape: tuple[int, ...]) -> Any:
-        """Returns a bf16 tensor over a span; the CUDA array interface has no name for the type."""
-        return self._tensor(span, "<i2", shape).view(self._torch.bfloat16)
 
     def _halves(self, span: Span, *shape: int) -> Any:
         return self._tensor(span, "<f2", shape)

@@ -52,14 +52,12 @@ class CpuDevice:
         can_register: bool = True,
         attends: bool = True,
         has_stream_words: bool = True,
-        has_grouped_products: bool = False,
         others: Sequence["CpuDevice"] = (),
         name: str = "the CPU in place of a GPU",
     ) -> None:
         self._others, self.name = tuple(others), name
         self._can_register, self._attends = can_register, attends
         self.has_stream_words = has_stream_words
-        self.has_grouped_products = has_grouped_products
         self._check = check
         self._order = order
         self._free_bytes = memory_bytes
@@ -166,11 +164,6 @@ class CpuDevice:
         self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
     ) -> None:
         cpu_library.batched_matmul(x, weights, out, shape)
-
-    def grouped_matmul(
-        self, x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        cpu_library.grouped_matmul(x, weights, out, offsets, shape)
 
     def attends(self, shape: AttendShape) -> bool:
         return self._attends

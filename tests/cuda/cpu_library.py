@@ -1,7 +1,6 @@
 """The operations of a GPU's libraries in NumPy: products of f16 matrices, fused attention."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -30,21 +29,6 @@ def batched_matmul(x: Span, weights: Span, out: Span, shape: tuple[int, int, int
     sums = np.einsum("tmc,mrc->tmr", left.astype(np.float32), right.astype(np.float32))
     with np.errstate(over="ignore"):
         _halves(out, tokens, matrices * rows)[:] = sums.reshape(tokens, matrices * rows)
-
-
-def grouped_matmul(
-    x: Span, weights: Span, out: Span, offsets: Span, shape: tuple[int, int, int, int]
-) -> None:
-    """Implements `Device.grouped_matmul`; rows behind the last end become NaN."""
-    tokens, matrices, rows, columns = shape
-    left = from_bf16(_words(x, (tokens, columns)))
-    right, ends = _words(weights, (matrices, rows, columns)), host_bytes(offsets).view(np.int32)
-    assert ends[0] == 0
-    result = np.full((tokens, rows), np.nan, np.float32)
-    for matrix, (begin, end) in enumerate(pairwise(ends[: matrices + 1].tolist())):
-        if begin < end:
-            result[begin:end] = left[begin:end] @ from_bf16(right[matrix]).T
-    _words(out, (tokens, rows))[:] = to_bf16(result)
 
 
 def from_bf16(words: npt.NDArray[np.uint16]) -> Floats:

@@ -7,7 +7,6 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.kv_cache import layer_bytes
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
-from sharpi.ops.cuda.recorder.grouped_products import grouped_result_bytes
 from sharpi.ops.cuda.window_frames import SPARE_FRAMES
 from sharpi.ops.state_layout import num_states, state_bytes
 from sharpi.tiers.settings import EngineSettings
@@ -47,12 +46,9 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
 def _library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
     """Returns the most bytes that a library kernel allocates in one call.
 
-    Fused attention needs reordered keys, values and queries, and a result. A grouped matmul needs a
-    result.
+    Fused attention needs reordered keys, values and queries, and a result.
     """
-    counts = [
-        grouped_result_bytes(config.hidden_size, config.num_experts_per_token, settings.batch_size)
-    ]
+    counts = [0]
     for shape in config.attention:
         dims = shape.key_dim + shape.value_dim
         kv = 2 * settings.context_size * shape.num_kv_heads * dims

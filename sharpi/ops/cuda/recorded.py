@@ -64,16 +64,6 @@ class BatchedProduct(NamedTuple):
     shape: tuple[int, int, int, int]
 
 
-class GroupedProduct(NamedTuple):
-    """Matmuls of many matrices in bf16; see `Device.grouped_matmul`."""
-
-    x: Span
-    weights: Span
-    out: Span
-    offsets: Span
-    shape: tuple[int, int, int, int]
-
-
 class Attend(NamedTuple):
     """A call of `Device.attend`, which computes attention of many tokens."""
 
@@ -122,16 +112,7 @@ class WaitFor(NamedTuple):
 
 
 Call: TypeAlias = (
-    Launch
-    | Product
-    | BatchedProduct
-    | GroupedProduct
-    | Attend
-    | Copy
-    | WriteWord
-    | AwaitWord
-    | SideStream
-    | WaitFor
+    Launch | Product | BatchedProduct | Attend | Copy | WriteWord | AwaitWord | SideStream | WaitFor
 )
 Calls: TypeAlias = Callable[[StepShape], Iterable[Call]]
 

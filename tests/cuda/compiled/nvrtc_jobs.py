@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
+from itertools import cycle
+from zlib import crc32
 
 from nvrtc import CompileError, Toolkit, Usage, usages
 
@@ -15,6 +16,9 @@ from sharpi.device.nvrtc import compile_options
 from sharpi.resources import kernels_folder
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+# Kernels without quant types: the oldest, the first with programmatic launches, the newest, whose
+# multiprocessors have less shared memory.
+WITHOUT_TYPE = (75, 90, 120)
 # Types of keys and of values that attention is compiled for; without one, for f16.
 KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3", "turbo3+q5_1")
 # Quant types that files mix in a layer's attention, of kernels that are compiled for several.
@@ -22,13 +26,6 @@ PAIRS = ("Q4_K+Q6_K", "Q5_K+Q6_K", "Q4_K+Q5_K", "Q3_K+Q5_K", "Q8_0+Q4_K", "Q4_0+
 FLOATS = "f32", "f16", "bf16"
 QUANTISED = "QUANTISED_TYPES"
 TRIPLES = ("Q4_K+Q5_K+Q6_K", "Q8_0+Q4_K+Q6_K")
-# Newer files, in the order in which they came: behind the others, they leave these and each other
-# the architectures of their rows in the table.
-_LAST = (
-    *("bf16_rows", "delta_net_chunks", "dequantise_experts", "mamba2_chunks", "gate_heads"),
-    *("experts_gather_gate_up", "slot_route", "join_heads"),
-    *("experts_f16_gate_up", "experts_f16_product"),
-)
 
 
 @dataclass(frozen=True)
@@ -64,32 +61,25 @@ class Job:
         return f"{self.unit} sm_{self.architecture}"
 
 
-def jobs(architecture: int, toolkit: int, num_toolkits: int, every_one: bool) -> list[Job]:
-    """The files that a toolkit, of so many, compiles for an architecture.
-
-    The toolkits take turns: together they compile each file without quant types for every
-    architecture, one of its variants where it has several, and each type of the other files for
-    one. Each toolkit compiles each file for some. Of a file with sizes and types of keys and
-    values, each pair of types has one size.
-    """
-    index = ARCHITECTURES.index(architecture)
-
-    def is_due(place: int, unit: Unit) -> bool:
-        variants = _variants(unit.file)
-        if unit not in variants:
-            turn, due = divmod(place, len(ARCHITECTURES))
-            return due == index and turn % num_toolkits == toolkit and _has_size_of_pair(unit)
-        if len(variants) == 1:
-            return (place + index) % num_toolkits == toolkit
-        turn, due = divmod(index, len(variants))
-        return variants[due] == unit and (due + turn) % num_toolkits == toolkit
-
+def jobs(architecture: int, every_one: bool) -> list[Job]:
+    """The units that are compiled for an architecture; each quant type of a file is so for one."""
     return [
         Job(unit, architecture)
-        for units in (_units(), _attention_units())
-        for place, unit in enumerate(units)
-        if every_one or is_due(place, unit)
+        for unit in (*_units(), *_attention_units())
+        if every_one or architecture in _architectures(unit)
     ]
+
+
+def _architectures(unit: Unit) -> tuple[int, ...]:
+    """Returns the architectures of a unit; other units do not change them."""
+    if is_without_type(unit) and unit.size is None:
+        return WITHOUT_TYPE
+    return (ARCHITECTURES[crc32(str(unit).encode()) % len(ARCHITECTURES)],)
+
+
+def is_without_type(unit: Unit) -> bool:
+    """Returns True for a kernel without quant types; slot_route has float types alone."""
+    return unit.quant_type is None or unit.file == "slot_route"
 
 
 def compile_jobs(toolkit: Toolkit, wanted: Sequence[Job]) -> list[list[Usage] | CompileError]:
@@ -113,7 +103,7 @@ def _units() -> tuple[Unit, ...]:
 def _all_units() -> Iterator[Unit]:
     folder = kernels_folder() / "cuda"
     types = re.findall(r"defined\(ONLY_(\w+)\)", (folder / "quant" / "quant_types.cuh").read_text())
-    for path in sorted(folder.rglob("*.cu"), key=_order):
+    for path in sorted(folder.rglob("*.cu")):
         text = path.read_text()
         each = PAIRS if "#ifndef FIRST_TYPE" in text else types if _has(QUANTISED, text) else ()
         yield from (Unit(path.stem, quant_type.lower()) for quant_type in each)
@@ -122,21 +112,14 @@ def _all_units() -> Iterator[Unit]:
     yield from (Unit("matvec_mixed", triple.lower()) for triple in TRIPLES)
 
 
-def _order(path: Path) -> tuple[int, str]:
-    return (_LAST.index(path.stem) + 1 if path.stem in _LAST else 0, path.name)
-
-
 def _attention_units() -> list[Unit]:
+    """Returns attention for pairs of types of keys and values, each for one size of heads."""
     files = "attention", "split_attention", "tiled_attention"
-    sizes = [(file, variant.size) for file in files for variant in _variants(file)]
-    return [Unit(file, pair, size) for file, size in sizes for pair in KV_PAIRS]
-
-
-def _has_size_of_pair(unit: Unit) -> bool:
-    if unit.size is None or unit.quant_type not in KV_PAIRS:
-        return True
-    variants = _variants(unit.file)
-    return variants[KV_PAIRS.index(unit.quant_type) % len(variants)].size == unit.size
+    return [
+        Unit(file, pair, size)
+        for file in files
+        for pair, size in zip(KV_PAIRS, cycle(each.size for each in _variants(file)), strict=False)
+    ]
 
 
 @cache

@@ -2,8 +2,7 @@
 
 All types of all files for all architectures by both versions of CUDA take many minutes, and
 SHARPI_EVERY_ARCHITECTURE=1 asks for them. Without it each type of a file is compiled for one
-architecture, and each file without types for all, with one of its sizes or float types each; the
-two versions take turns.
+architecture, and each file without types for three.
 """
 
 import os
@@ -12,11 +11,12 @@ from dataclasses import replace
 
 import pytest
 from nvrtc import CompileError, Toolkit, Usage, toolkits, version
-from nvrtc_jobs import ARCHITECTURES, Job, Unit, compile_jobs, jobs
+from nvrtc_jobs import ARCHITECTURES, Job, Unit, compile_jobs, is_without_type, jobs
 from usage_table import Row, compiled, excesses, table
 
 from sharpi.device.dependent_launch import CAPABILITY
 from sharpi.device.kernel_source import waits_for_last_launch
+from sharpi.resources import kernels_folder
 
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED_BYTES = 46 << 10  # and 2 KB more in a launch, without an attribute
@@ -32,6 +32,7 @@ SPILLED = {
     13: {"attention_heads4_Q5_1_Q5_0": 20},
 }
 TOOLKITS = toolkits()
+CUDA = kernels_folder() / "cuda"
 
 
 def test_nvrtc_is_installed() -> None:
@@ -45,7 +46,7 @@ def test_nvrtc_is_installed() -> None:
 @pytest.mark.parametrize("toolkit", TOOLKITS, ids=lambda toolkit: f"cuda{toolkit.major}")
 def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     every_one = "SHARPI_EVERY_ARCHITECTURE" in os.environ
-    wanted = jobs(architecture, TOOLKITS.index(toolkit), len(TOOLKITS), every_one)
+    wanted = jobs(architecture, every_one)
     outcomes = compile_jobs(toolkit, wanted)
     spilled = SPILLED.get(toolkit.major, {})
     found = [
@@ -135,24 +136,23 @@ def test_finds_what_is_done_too_early() -> None:
 
 def test_finds_excesses_of_kernels_without_a_turn() -> None:
     key, (registers, shared, instructions, turn, _) = next(
-        (key, row) for key, row in table()[1].items() if key[1] == "delta_net_chunks"
+        (key, row) for key, row in table()[1].items() if key[1] == "delta_net_128"
     )
     assert turn == 0
     most = int(1.05 * instructions)
     usage = Usage(key[1], 256, registers, shared, 0, 0, most)
     assert list(excesses(int(key[0]), [usage])) == []
     (found,) = excesses(int(key[0]), [replace(usage, instructions=most + 1)])
-    assert found == f"delta_net_chunks: {most + 1} instructions, not {most}"
+    assert found == f"delta_net_128: {most + 1} instructions, not {most}"
 
 
-@pytest.mark.parametrize("architecture", [80, 90, 120])
 @pytest.mark.parametrize(
-    ("file", "quant_type"),
+    ("file", "quant_type", "architecture"),
     [
-        ("experts_gate_up", "q8_0"),
-        ("experts_gate_up", "mxfp4"),
-        ("experts_product", "q4_k"),
-        ("experts_product", "q6_k"),
+        ("experts_gate_up", "q8_0", 120),
+        ("experts_gate_up", "mxfp4", 80),
+        ("experts_product", "q4_k", 90),
+        ("experts_product", "q6_k", 90),
     ],
 )
 def test_loads_two_units_before_it_multiplies(
@@ -167,40 +167,14 @@ def test_loads_two_units_before_it_multiplies(
     assert two[1:] == (2 * one[1], 2 * one[2])
 
 
-def test_kernels_without_a_type_have_rows_of_two_architectures() -> None:
-    """A toolkit compiles each of their files for one of the two at least."""
-    of_80, of_90 = ({entry for each, entry in table()[1] if each == on} for on in ("80", "90"))
-    chunks = {"delta_net_rows", "delta_net_chunks", "mamba2_rows", "mamba2_chunks"}
-    others = {"rms_norm", "slot_policy", "slot_resize"}
-    assert chunks | others <= of_80 & of_90
-
-
-def is_without_type(unit: Unit) -> bool:
-    """Returns True for a kernel without quant types; slot_route has float types alone."""
-    return unit.quant_type is None or unit.file == "slot_route"
-
-
-@pytest.mark.parametrize("num_toolkits", [1, 2])
-def test_no_file_is_left_out(num_toolkits: int) -> None:
-    """Each architecture compiles every file that has no types, each toolkit compiles every file."""
-    every = [jobs(each, 0, 1, every_one=True) for each in ARCHITECTURES]
-    files = {job.unit.file for job in every[0]}
-    units = {job.unit for job in every[0]}
-    without_types = {unit.file for unit in units if is_without_type(unit)}
-    of_toolkit: list[set[Job]] = [set() for _ in range(num_toolkits)]
-    for architecture in ARCHITECTURES:
-        together: set[str] = set()
-        for toolkit in range(num_toolkits):
-            found = jobs(architecture, toolkit, num_toolkits, every_one=False)
-            together |= {job.unit.file for job in found if is_without_type(job.unit)}
-            of_toolkit[toolkit].update(found)
-        assert together == without_types
-    assert all({job.unit.file for job in found} == files for found in of_toolkit)
-    due = {job.unit for job in set.union(*of_toolkit)}
-    assert {(each.file, each.quant_type) for each in due} == {
-        (each.file, each.quant_type) for each in units
-    }
-    assert {(each.file, each.size) for each in due} == {(each.file, each.size) for each in units}
+def test_no_file_is_left_out() -> None:
+    """Each unit is compiled for one architecture at least, those without types for three."""
+    every = {job.unit for job in jobs(90, every_one=True)}
+    due = [job for each in ARCHITECTURES for job in jobs(each, every_one=False)]
+    assert {job.unit for job in due} == every
+    assert {unit.file for unit in every} == {path.stem for path in CUDA.rglob("*.cu")}
+    of_90 = {job.unit for job in due if job.architecture == 90}
+    assert {unit for unit in every if is_without_type(unit) and unit.size is None} <= of_90
 
 
 def test_finds_problems() -> None:

@@ -1,7 +1,7 @@
 """The table of what kernels cost, which test_compile.py holds them to.
 
 It has the kernels of common quant types and those of one size, each for the architectures that the
-tests compile them for, and those without a quant type for two.
+tests compile them for.
 `python tests/cuda/compiled/usage_table.py` writes it again.
 """
 
@@ -20,8 +20,6 @@ _SLACK = 1.05
 _GRANTED = 8  # registers that a thread gets at a time
 _TYPES = ("q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "q4_k+q6_k")
 _ATTENTION = "split_attention", "tiled_attention"
-# Of kernels without a type: each file is compiled for at least one of them by every toolkit.
-_WITHOUT_TYPE = 80, 90
 _ONE_TOKEN = re.compile(r"matvec_one_|experts_((gather_)?gate_up|down|product)_")
 
 
@@ -93,7 +91,7 @@ def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator
 
 def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
     """Returns what the tests compile for an architecture, of the types in the table."""
-    return _usages(toolkit, jobs(architecture, 0, len(toolkits()), every_one=False))
+    return _usages(toolkit, jobs(architecture, every_one=False))
 
 
 def _usages(toolkit: Toolkit, due: Iterable[Job]) -> list[Usage]:
@@ -104,8 +102,6 @@ def _usages(toolkit: Toolkit, due: Iterable[Job]) -> list[Usage]:
 
 def _is_held(job: Job) -> bool:
     unit = job.unit
-    if unit.quant_type is None and unit.size is None:
-        return job.architecture in _WITHOUT_TYPE
     return unit.file in _ATTENTION or unit.quant_type in (None, *FLOATS, *_TYPES)
 
 
@@ -121,8 +117,7 @@ def main() -> None:
 
 
 def _rows(toolkit: Toolkit, architecture: int) -> Iterator[Row]:
-    """Yields the rows of all jobs of an architecture, as if this were the only toolkit."""
-    for usage in _usages(toolkit, jobs(architecture, 0, 1, every_one=False)):
+    for usage in compiled(toolkit, architecture):
         yield Row(architecture, usage)
 
 

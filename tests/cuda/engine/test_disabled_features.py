@@ -101,21 +101,6 @@ def test_launches_begin_early(with_everything: tuple[np.ndarray, Counter[str]]) 
     np.testing.assert_array_equal(logits, expected)
 
 
-@pytest.mark.parametrize(
-    ("case", "kernel"), [("qwen3next", "delta_net"), ("granitehybrid", "mamba2")]
-)
-def test_prompts_are_computed_in_chunks(case: str, kernel: str) -> None:
-    """Tokens after the prompt go on from its state."""
-    given = {"model": REFERENCES / f"{case}.gguf", "precision": "f32"}
-    logits, calls = run(**given)
-    expected, steps = run("recurrent-chunks", **given)
-    chunks = f"{kernel}_chunks"
-    assert steps[chunks] == 0 < calls[chunks]
-    assert 0 < calls[kernel] < steps[kernel]
-    assert np.isfinite(expected).all()
-    np.testing.assert_allclose(logits, expected, atol=1e-4 * float(np.abs(expected).max()))
-
-
 def test_without_a_fused_kernel_the_librarys_attention_is_not_called(
     with_everything: tuple[np.ndarray, Counter[str]],
 ) -> None:
@@ -162,7 +147,7 @@ def test_prefetch_is_not_used() -> None:
 
 def test_every_feature_is_tested_here() -> None:
     others = {"folding", "programmatic-launches", "vnni", "vbmi", "prefetch"}
-    assert set(FEATURES) == {*USES, *others, "recurrent-chunks", "grouped-products"}
+    assert set(FEATURES) == {*USES, *others}
 
 
 def test_allocations_are_printed(capfd: pytest.CaptureFixture[str]) -> None:

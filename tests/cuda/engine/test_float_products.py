@@ -10,11 +10,8 @@ from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
-from sharpi.engine.loader import load_engine
-from sharpi.ops.cuda.recorder import feed_forward_calls, grouped_products
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
@@ -106,24 +103,3 @@ def test_there_are_none(
     load(path, **sizes).logits(IDS)
     assert "matmul" not in entries
     assert entries.count("matvec_exact_f16") > 1
-
-
-@pytest.mark.parametrize("quant_type", TYPES)
-def test_experts_are_multiplied_in_groups(
-    quant_type: str, entries: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (grouped_products, feed_forward_calls):
-        monkeypatch.setattr(module, "GROUPED_PRODUCT_TOKENS", 40)
-    path = model("qwen2moe", quant_type, tmp_path)
-    found, expected = (logits_of(path, has) for has in (True, False))
-    assert f"dequantise_experts_{quant_type.lower()}" in entries
-    assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
-
-
-def logits_of(path: Path, has_grouped_products: bool) -> np.ndarray:
-    device = CpuDevice(check=True, has_grouped_products=has_grouped_products)
-    config = RunConfig(model=path, device="cuda", batch_size=40, context_size=64)
-    engine = load_engine(config, open_device=lambda _: device)
-    logits = engine.logits(IDS)
-    engine.close()
-    return logits

@@ -9,11 +9,6 @@ from sharpi.ops.cuda.matvec_layout import reads_floats
 from sharpi.ops.cuda.recorded import RecordedTensor
 from sharpi.ops.cuda.recorder.expert_f16_rows import ExpertF16Rows, expert_f16_rows
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, f16_matmul, supports_f16_matmul
-from sharpi.ops.cuda.recorder.grouped_products import (
-    GROUPED_PRODUCT_TOKENS,
-    GroupedProducts,
-    grouped_products,
-)
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 from sharpi.ops.routed_capacity import LEAST_TOKENS
@@ -61,7 +56,6 @@ class Scratch(Struct, frozen=True):
     host_rows: Buffer  # the index of each item among the items that the host computes
     f16_matmul: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
-    products: GroupedProducts | None = None  # for large batches
     f16_rows: ExpertF16Rows = ExpertF16Rows()  # for tiles of F16 and BF16 experts
 
 
@@ -95,10 +89,6 @@ def make_scratch(
     in_pairs = f16 is not None or not ffn.is_fused
     quantised = rows * activation_bytes(down.columns, hidden_planes(recording, ffn))
     has_parts = most >= GROUPED_TOKENS or is_slotted
-    products = None
-    if is_routed and packed is None and not is_slotted:
-        products = grouped_products(recording, most, expert_weights, ffn.used)
-    most_tiled = most if products is None else min(most, GROUPED_PRODUCT_TOKENS - 1)
     return Scratch(
         hidden=recording.buffer(max(floats, quantised)),
         pair=tuple(recording.buffer(floats if in_pairs else 0) for _ in ffn.gate_and_up),
@@ -108,8 +98,7 @@ def make_scratch(
         host_rows=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         f16_matmul=f16,
         packed=packed,
-        products=products,
-        f16_rows=_f16_rows(recording, x, ffn, most_tiled, rows),
+        f16_rows=_f16_rows(recording, x, ffn, most, rows),
     )
 
 

@@ -13,8 +13,6 @@ from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
 from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
-from sharpi.ops.cuda.recorder.grouped_product_calls import grouped_product_sum
-from sharpi.ops.cuda.recorder.grouped_products import GROUPED_PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.linear_calls import declare_input
 from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
 from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
@@ -41,7 +39,7 @@ def feed_forward(
     out = recording.value(ffn.expert_weights.down.rows, x.rows)
     is_slotted = ffn.ids is not None and expert_weights.is_slotted(ffn.expert_weights)
     scratch = make_scratch(recording, x, ffn, is_slotted=is_slotted)
-    if scratch.f16_matmul is not None or scratch.products is not None or is_slotted:
+    if scratch.f16_matmul is not None or is_slotted:
         recording.read_floats(x)
     launches = ExpertLaunches(recording, x, ffn, out, scratch)
     if is_slotted:
@@ -79,8 +77,6 @@ class _Calls(Struct, frozen=True):
         f16, parts = launches.scratch.f16_matmul, [get() for get in self.matrices]
         if f16 is not None and is_product(tokens, step):
             yield from self._dense(parts, tokens, f16)
-        elif launches.scratch.products is not None and tokens >= GROUPED_PRODUCT_TOKENS:
-            yield from grouped_product_sum(launches, parts, tokens, launches.scratch.products)
         elif launches.ids is not None and tokens >= GROUPED_TOKENS:
             yield from grouped_sum(launches, parts, step)
         else:

@@ -17,7 +17,6 @@ from sharpi.ops.cuda.recorded import (
     Call,
     Calls,
     Copy,
-    GroupedProduct,
     SideStream,
     StepShape,
     WaitFor,
@@ -144,8 +143,6 @@ class StepReplay:
                 return partial(device.launch, call)
             case BatchedProduct():
                 return partial(device.batched_matmul, *call)
-            case GroupedProduct():
-                return partial(device.grouped_matmul, *call)
             case Attend():
                 return partial(device.attend, *call)
             case Copy():
