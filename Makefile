@@ -11,7 +11,7 @@ NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.
 PARALLEL := -n $$(($$(nproc) + 2)) --dist worksteal
 SOURCES := $(shell find kernels -type f 2>/dev/null) packaging/launcher.cpp pyproject.toml
 
-.PHONY: run serve wheels test quick speed check format docs references clean
+.PHONY: run serve wheels test quick speed check format docs abi references clean
 
 run: $(VENV)/.installed
 	@$(BIN)/sharpi run
@@ -52,6 +52,10 @@ format: $(VENV)/.installed-dev
 # The tables of docs/ that come from the code; a test fails where they are stale.
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
+
+# The structs of the native library for Python, from its headers; a test fails where they are stale.
+abi:
+	python3 kernels/cpu/operations/write_abi.py
 
 # Installed in place; built again only when kernels or the project file change.
 $(VENV)/.installed: $(SOURCES)

@@ -1,10 +1,9 @@
 // The operations that a program is made of: their parameters, as the caller records them.
 //
 // `precision` is 0 for int8 activations, 1 for float32, 2 for int8 twice (tiles.h). These structs
-// are the ABI: sharpi/ops/cpu/abi.py mirrors them field by field, op_layouts.cpp lists their
-// fields, and the offsets are compared at load. Shapes are row-major; T is the number of rows of
-// the step (tokens or outputs). All buffers belong to the caller and live as long as the program.
-// Pointers marked optional may be null.
+// are the ABI: `make abi` writes sharpi/ops/cpu/abi.py from them. Shapes are row-major; T is the
+// number of rows of the step (tokens or outputs). All buffers belong to the caller and live as long
+// as the program. Pointers marked optional may be null.
 #pragma once
 #include <cstdint>
 

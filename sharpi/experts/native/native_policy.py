@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
 from sharpi.experts.trace.trace_steps import Steps
+from sharpi.native import check_layouts
 from sharpi.ops.cpu.library import load_library
-from sharpi.ops.cpu.struct_layouts import check_layouts
 
 
 class NativeSettings(Structure):

@@ -14,9 +14,8 @@ from ctypes import (
 )
 from functools import cache
 
-from sharpi.native import declare
+from sharpi.native import check_layouts, declare
 from sharpi.ops.cpu.library import load_library
-from sharpi.ops.cpu.struct_layouts import check_layouts
 
 NUM_PIECES = 3  # gate, up, down
 

@@ -7,20 +7,15 @@ from functools import cache
 
 from sharpi.errors import UsageError
 from sharpi.native import declare, open_library
-from sharpi.ops.cpu import abi, abi_recurrent
-from sharpi.ops.cpu.struct_layouts import check_layouts, structs_of
+from sharpi.ops.cpu import abi
 
 INSTRUCTION_SETS = ("avx512_vbmi", "avx512_vnni", "avx_vnni", "avx2", "sse41", "neon", "portable")
 
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """Loads the native library and declares its functions.
-
-    Raises SharpiError if it is missing, or if its structs differ from those of abi.py.
-    """
+    """Loads the native library and declares its functions; raises SharpiError if it is missing."""
     library = open_library()
-    check_layouts(library, "sharpi_operation_layouts", structs_of(abi, abi_recurrent))
     signatures = {
         "sharpi_instruction_set": (c_char_p, [c_char_p]),
         "sharpi_missing_features": (c_int, [c_char_p, c_char_p, c_size_t]),

@@ -85,12 +85,15 @@ class Program:
     def append(self, kind: int, params: Structure) -> None:
         """Appends an operation of kind `kind`.
 
-        Raises RuntimeError if the native library does not know the kind, or if its struct of
-        parameters has another size.
+        Raises SharpiError if the native library is of another version: it does not know the kind,
+        or its struct of parameters has another size.
         """
         size = ctypes.sizeof(params)
         if self._library.sharpi_program_add(self._handle, kind, ctypes.byref(params), size):
-            raise RuntimeError(f"the native library does not know operation {kind} of {size} bytes")
+            raise SharpiError(
+                f"the native library is of another version (operation {kind} of {size} bytes);"
+                " run `make run` or `pip install .` again"
+            )
 
     def seal(
         self,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from ctypes import c_int32, c_void_p
 
 from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.abi import OpKind
-from sharpi.ops.cpu.abi_recurrent import ConvolutionParams, DeltaNetParams, Mamba2Params
+from sharpi.ops.cpu.abi import ConvolutionParams, DeltaNetParams, Mamba2Params, OpKind
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.recorder_tape import Tape
 from sharpi.ops.interface import Activation, FloatArray
