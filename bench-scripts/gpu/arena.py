@@ -11,9 +11,9 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
-from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.elementwise import quantise
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
-from sharpi.ops.cuda.launchers.quantise import quantise
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 _POOL_BYTES = 8 << 20
 _ALIGNMENT = 256

@@ -13,7 +13,6 @@ from sharpi.config import KvType, KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
@@ -21,7 +20,7 @@ from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
-from sharpi.ops.cuda.matvec_layout import reads_floats
+from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.interface import Activation, Scoring
 
 _FLOAT, _INT = 4, 4

@@ -46,8 +46,7 @@ def compile_one(unit: Unit) -> str | None:
     """Compiles a kernel file as `CudaDevice` does; returns the error message, or None."""
     import cupy
 
-    from sharpi.device.kernel_source import kernel_source
-    from sharpi.device.nvrtc import own_options
+    from sharpi.device.gpu_kernels import kernel_source, own_options
 
     file, quant_type, size = unit
     try:

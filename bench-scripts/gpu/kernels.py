@@ -24,8 +24,7 @@ from gpu.engines import device_opener
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.gpu_limits import GpuLimits, replay_seconds
-from sharpi.ops.cuda.unsupported import GPU_TYPES
+from sharpi.ops.cuda.gpu_limits import GPU_TYPES, GpuLimits, replay_seconds
 
 _TINY = Sizes(
     hidden=256,

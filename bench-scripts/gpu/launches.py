@@ -26,7 +26,7 @@ from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import load_weights
-from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 from sharpi.tiers.settings import EngineSettings

@@ -1,13 +1,16 @@
 """CountingDevice: a device without memory that counts allocated bytes, for plans."""
 
+import sys
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.launch import Kernel, Launch, Memory, Span
+from sharpi.units import format_bytes
 
 _FAKE_ADDRESS = 1 << 40
 
@@ -100,3 +103,39 @@ class CountingDevice:
 
     def synchronise(self) -> None:
         """Does nothing."""
+
+
+def traced(device: Device) -> Device:
+    """Returns the device, with every allocation and release of its memory printed to stderr."""
+    return cast(Device, _TracedDevice(device))
+
+
+class _TracedDevice:
+    """Passes all calls on to the real device, and prints each allocation and release."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._allocated = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def allocate(self, num_bytes: int) -> Memory:
+        """Allocates memory, and prints the name of the module that asked for it."""
+        memory = self._device.allocate(num_bytes)
+        caller = sys._getframe(1).f_globals.get("__name__", "?").rpartition(".")[2]
+        self._allocated += num_bytes
+        self._print("+", num_bytes, caller)
+        weakref.finalize(memory, self._release, num_bytes, caller).atexit = False
+        return memory
+
+    def _release(self, num_bytes: int, caller: str) -> None:
+        self._allocated -= num_bytes
+        self._print("-", num_bytes, caller)
+
+    def _print(self, sign: str, num_bytes: int, caller: str) -> None:
+        used, free = format_bytes(self._allocated), format_bytes(self._device.free_bytes)
+        print(
+            f"vram: {sign} {format_bytes(num_bytes)} {caller}; {used} allocated, {free} free",
+            file=sys.stderr,
+        )

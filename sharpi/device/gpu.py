@@ -1,15 +1,88 @@
 """Opens a GPU, or raises a one-line error that names what is missing."""
 
 import importlib
+import importlib.util
+import re
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.device.peers import check_gpu
-from sharpi.device.torch_import import TorchImport
+from sharpi.device.cuda import check_gpu
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
+from sharpi.system.native_threads import start_native
 
 if TYPE_CHECKING:
     from sharpi.device.cuda import CudaDevice
+
+
+_CUDA = re.compile(r"^cuda\b.*=\s*['\"](\d+)", re.MULTILINE)  # in torch/version.py
+_VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
+
+
+class TorchImport:
+    """Starts importing torch on a thread when it is created.
+
+    `extra` is the install extra of sharpi that provides torch on this machine. The constructor
+    raises MissingPackageError without torch, and DeviceError for a build without CUDA.
+    """
+
+    def __init__(self, extra: str) -> None:
+        self._extra = extra
+        self._check(_version_file())
+        self._module: Any = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._import, name="import torch", daemon=True)
+        start_native(self._thread)
+
+    def _check(self, text: str | None) -> None:
+        if text is None or _CUDA.search(text):
+            return
+        version = _VERSION.search(text)
+        self._refuse(version[1] if version else "")
+
+    def _refuse(self, version: str) -> None:
+        raise DeviceError(
+            f"torch {version} has no CUDA, or needs a newer driver; {install_command(self._extra)}"
+        )
+
+    def _import(self) -> None:
+        try:
+            self._module = importlib.import_module("torch")
+        except Exception as error:  # a broken package may raise anything
+            self._error = error
+
+    def module(self) -> Any:
+        """Waits for the import, and returns torch.
+
+        Raises DeviceError if torch cannot use the GPU, and MissingPackageError if it is broken.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise MissingPackageError(
+                f"torch is broken ({self._error}); {install_command(self._extra)}"
+            ) from self._error
+        if not self._module.cuda.is_available():
+            self._refuse(self._module.__version__)
+        return self._module
+
+
+def _version_file() -> str | None:
+    """Returns the text of torch/version.py; None if there is no such file.
+
+    Raises MissingPackageError if torch is not installed.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        raise MissingPackageError(
+            f"torch is missing; {install_command('cuda13')}, or cuda12 where the driver is older"
+            " than CUDA 13"
+        )
+    path = None if spec.origin is None else Path(spec.origin).with_name("version.py")
+    if path is None or not path.is_file():
+        return None
+    return path.read_text(encoding="utf-8", errors="replace")
+
 
 _LEAST_CUDA = 12
 

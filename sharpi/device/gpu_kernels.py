@@ -1,22 +1,112 @@
-"""GpuKernels: the kernels of one GPU, which NVRTC compiles through CuPy, and their launches."""
+"""GpuKernels: the kernels of one GPU, which NVRTC compiles through CuPy; launches and graphs."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sharpi.device.dependent_launch import (
-    CAPABILITY,
-    DependentLaunchError,
-    launch_dependent,
-)
+from sharpi.device.device import Work
+from sharpi.device.driver import CAPABILITY, DependentLaunchError, StreamWordError, launch_dependent
 from sharpi.device.gpu_errors import GpuErrors
-from sharpi.device.kernel_source import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-from sharpi.device.nvrtc import own_options
 from sharpi.errors import DeviceError
+from sharpi.resources import kernels_folder
+
+
+def defines(quant_type: str | None, size: int | None = None) -> tuple[str, ...]:
+    """Returns the macros that restrict a .cu file to a quant type and to a size.
+
+    "q4_k" names one type, "q4_k+q6_k" a kernel that reads matrices of two or three types. The size
+    is one that the file tests with HAS_SIZE. None returns no macro, so that the file is compiled
+    for all types, or for all sizes.
+    """
+    return *_types(quant_type), *(() if size is None else (f"ONLY_SIZE={size}",))
+
+
+def _types(quant_type: str | None) -> tuple[str, ...]:
+    match [] if quant_type is None else quant_type.upper().split("+"):
+        case []:
+            return ()
+        case [one]:
+            return (f"ONLY_{one}",)
+        case several:
+            names = ("FIRST_TYPE", "SECOND_TYPE", "THIRD_TYPE")
+            return tuple(f"{name}={each}" for name, each in zip(names, several, strict=False))
+
+
+def own_options(quant_type: str | None = None, size: int | None = None) -> tuple[str, ...]:
+    """Returns sharpi's options; a quant type and a size compile only their entry points."""
+    return ("-std=c++17", *(f"-D{each}" for each in defines(quant_type, size)))
+
+
+def compile_options(
+    architecture: int, quant_type: str | None = None, size: int | None = None
+) -> tuple[str, ...]:
+    """Returns all options that change the code for `sm_<architecture>`.
+
+    CuPy 13.6 to 14.2 (`cupy/cuda/compiler.py`) adds the last three, and include folders. Kernels
+    need only the folder with `cuda_fp16.h`.
+    """
+    added = ("-ftz=true", f"-arch=sm_{architecture}", "--device-as-default-execution-space")
+    return own_options(quant_type, size) + added
+
+
+_LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
+
+
+@cache
+def kernel_source(name: str) -> str:
+    """Returns the text of `<name>.cu`, with each local header inlined at its first include.
+
+    The file may be in any folder of `kernels/cuda`. Raises FileNotFoundError if it does not exist.
+    """
+    folder = kernels_folder()
+    path = _kernels(folder).get(name)
+    if path is None:
+        raise FileNotFoundError(f"{folder / 'cuda'} has no kernel {name}.cu")
+    return "\n".join(_lines(path, folder, set()))
+
+
+@cache
+def waits_for_last_launch(name: str) -> bool:
+    """Returns True if the kernels of `<name>.cu` wait for the preceding launch by themselves.
+
+    They do so by calling `wait_for_last_launch` of launch_order.cuh.
+    """
+    return "wait_for_last_launch();" in kernel_source(name)
+
+
+@cache
+def _kernels(folder: Path) -> dict[str, Path]:
+    """Returns the path of each .cu file under `kernels/cuda`, by name without suffix."""
+    return {path.stem: path for path in (folder / "cuda").rglob("*.cu")}
+
+
+def _lines(path: Path, folder: Path, seen: set[Path]) -> list[str]:
+    seen.add(path)
+    out = [f'#line 1 "{path.name}"']
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = _LOCAL_INCLUDE.match(line)
+        if match is None:
+            out.append("" if line.strip() == "#pragma once" else line)
+            continue
+        header = _find(match[1], path, folder)
+        if header not in seen:
+            out += _lines(header, folder, seen)
+        out.append(f'#line {number + 1} "{path.name}"')
+    return out
+
+
+def _find(name: str, path: Path, folder: Path) -> Path:
+    """Returns a header's path: beside the including file `path`, in `kernels/cuda` or `kernels`."""
+    paths = (path.parent / name, folder / "cuda" / name)
+    return next((path for path in paths if path.exists()), folder / name)
+
 
 # A kernel has to set an attribute for more than 48 KB with its own shared memory, of which none has
 # more than 46 KB.
@@ -114,3 +204,55 @@ def _as_passed(argument: Argument) -> np.generic:
     if argument is None:
         return np.uint64(0)
     return np.uint64(argument.address) if isinstance(argument, Span) else argument
+
+
+class GraphCapture:
+    """Captures calls on a stream; `stream` selects the GPU, and returns the stream."""
+
+    def __init__(self, errors: GpuErrors, kernels: GpuKernels, stream: Callable[[], Any]) -> None:
+        self._errors, self._kernels, self._stream = errors, kernels, stream
+
+    def record(self, work: Sequence[Work]) -> Work:
+        """Captures the calls, and returns a function that launches the graph.
+
+        The kernels must have run before, because none may be loaded during a capture. If the driver
+        cannot capture stream memory operations, the returned function repeats the calls one by one.
+        """
+        try:
+            return self._captured(work)
+        except DependentLaunchError:
+            return self.record(work)  # again, without early launches
+        except StreamWordError:
+            return partial(_do_all, tuple(work))
+        except DeviceError:
+            if not self._kernels.has_early_launches:
+                raise
+            self._kernels.has_early_launches = False  # the driver may refuse a graph with them
+            return self.record(work)
+
+    def _captured(self, work: Sequence[Work]) -> Work:
+        stream = self._stream()
+        with self._errors:
+            stream.begin_capture()
+        self._kernels.is_capturing = True
+        try:
+            _do_all(work)
+        except BaseException:
+            with suppress(RuntimeError):
+                stream.end_capture()  # the capture is no longer valid
+            raise
+        finally:
+            self._kernels.is_capturing = False
+        with self._errors:
+            graph = stream.end_capture()
+        return partial(self._replay, graph)
+
+    def _replay(self, graph: Any) -> None:
+        stream = self._stream()
+        with self._errors:
+            graph.launch(stream)
+
+
+def _do_all(work: Sequence[Work]) -> None:
+    for each in work:
+        each()

@@ -66,3 +66,38 @@ class StagedUpload:
     def close(self) -> None:
         """Ends the threads; the buffers are freed with the object."""
         self._threads.shutdown()
+
+
+SMALL_BYTES = 64 << 10  # the most bytes of one upload
+_BUFFERS = 8
+
+
+class SmallUpload:
+    """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
+
+    `mapped`, `copy` and `record_event` are the functions that StagedUpload describes.
+    """
+
+    def __init__(
+        self,
+        mapped: Callable[[int], tuple[Any, Bytes]],
+        copy: Callable[[int, int, int], None],
+        record_event: Callable[[], Any],
+    ) -> None:
+        self._copy, self._record_event = copy, record_event
+        self._memory, self._host = mapped(_BUFFERS * SMALL_BYTES)
+        self._last: list[Any] = [None] * _BUFFERS  # the event after each buffer's last copy
+        self._next = 0
+
+    def upload(self, target: int, data: Bytes) -> None:
+        """Starts a copy of `data`, at most SMALL_BYTES bytes, to an address of the device.
+
+        The caller may change `data` afterwards.
+        """
+        index, self._next = self._next, (self._next + 1) % _BUFFERS
+        if self._last[index] is not None:
+            self._last[index].synchronize()
+        start = index * SMALL_BYTES
+        self._host[start : start + data.nbytes] = data
+        self._copy(target, self._memory.address + start, data.nbytes)
+        self._last[index] = self._record_event()

@@ -26,7 +26,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from sharpi.ops.cuda.replay.gpu_values import StepValues
+    from sharpi.ops.cuda.replay.step_outputs import StepValues
 
 _SCORING_LOGITS_BYTES = 64 << 20  # of one batch when every token's logits are wanted
 # A prompt goes through several ranks in chunks: with few, the last rank waits long for the first

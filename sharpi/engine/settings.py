@@ -15,7 +15,7 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.kv_keep import KEEP_WINDOW
-from sharpi.ops.state_layout import state_bytes
+from sharpi.ops.recurrent import state_bytes
 from sharpi.tiers.settings import EngineSettings
 from sharpi.units import format_bytes
 

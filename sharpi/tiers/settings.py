@@ -10,7 +10,7 @@ from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, pages_of
 from sharpi.ops.cpu.program import Rounding
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.recurrent import num_states
 
 T = TypeVar("T")
 _OF_ALL_RANKS = "of all ranks"

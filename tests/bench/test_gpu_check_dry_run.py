@@ -19,7 +19,7 @@ from gpu.models import check_graph, check_references, check_types
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.unsupported import GPU_TYPES
+from sharpi.ops.cuda.gpu_limits import GPU_TYPES
 
 pytestmark = pytest.mark.native
 TINY = Sizes(

@@ -13,7 +13,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
-from sharpi.ops.cuda.unsupported import GPU_TYPES
+from sharpi.ops.cuda.gpu_limits import GPU_TYPES
 
 TINY = Shape(
     layers=2,

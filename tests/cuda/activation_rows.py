@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 
 def unpack_rows(

@@ -14,7 +14,7 @@ from kernel_build import build_kernels
 from type_groups import build_defines
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
 

@@ -12,9 +12,8 @@ from quant_weights import random_weights
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts import experts, experts_gathered
-from sharpi.ops.cuda.launchers.experts.gather_experts import GatherPiece, gather_experts
-from sharpi.ops.cuda.launchers.waits import CopyWait
+from sharpi.ops.cuda.launchers.experts import experts, host_items
+from sharpi.ops.cuda.launchers.experts.host_items import CopyWait, GatherPiece, gather_experts
 from sharpi.ops.interface import Activation
 
 EXPERTS, SLOTS, USED, ROWS = 3, 2, 3, 64
@@ -60,7 +59,7 @@ class GatheredExperts:
         """Returns the hidden values, by one launch or by two."""
         pair: tuple[Launch, ...] = self.launches(loads)
         if folds:
-            both = experts_gathered.with_gather(*pair)
+            both = host_items.with_gather(*pair)
             assert both is not None
             pair = (both,)
         for launch in pair:

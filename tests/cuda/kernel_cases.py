@@ -13,19 +13,18 @@ from routed_slots import RoutedSlots
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.launchers import elementwise
 from sharpi.ops.cuda.launchers import matvec as product
 from sharpi.ops.cuda.launchers import rms_norm as norm
-from sharpi.ops.cuda.launchers import split_join as joining
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention import heads as head
-from sharpi.ops.cuda.launchers.attention.join_heads import with_join
-from sharpi.ops.cuda.launchers.experts import experts, experts_f16
-from sharpi.ops.cuda.launchers.experts import group_routes as grouping
+from sharpi.ops.cuda.launchers.attention.heads import with_join
+from sharpi.ops.cuda.launchers.elementwise import quantise as quantise_rows
+from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
 from sharpi.ops.cuda.launchers.experts import route as router
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
-from sharpi.ops.cuda.launchers.quantise import quantise as quantise_rows
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Scoring
 
 Result = npt.NDArray[Any]
@@ -88,7 +87,7 @@ def experts_f16_product(device: Device) -> Result:
     device.launch(to_f16(upload(device, x), *rows, tokens=14, width=136))
     out, sizes = empty(device, 14 * 70 * 4), {"columns": 136, "rows": 70, "used": 1}
     spans = rows, lists[0], lists[1], stacked, out
-    device.launch(experts_f16.product(*spans, quant_type=QuantType.F16, experts=2, **sizes))
+    device.launch(experts_grouped.f16_product(*spans, quant_type=QuantType.F16, experts=2, **sizes))
     return read(device, out, np.float32, (14, 70))
 
 
@@ -107,7 +106,7 @@ def join_heads(device: Device) -> Result:
     rope = head.HeadRope(upload(device, random_tokens(1, 80)), 40)
     out = empty(device, 4 * 2 * 210)
     prepared = head.heads([head.HeadGroup(x, 2, 80, rope=rope)], tokens=1)
-    both = with_join(prepared, joining.join(first, x, out, widths=(130, 80), runs=2))
+    both = with_join(prepared, elementwise.join(first, x, out, widths=(130, 80), runs=2))
     assert both is not None
     device.launch(both)
     return read(device, out, np.float32, (2, 210))
@@ -154,5 +153,5 @@ def group_routes(device: Device) -> Result:
     ids = np.random.default_rng(0).integers(0, 5, 300, np.int32)
     offsets, items = empty(device, 24), empty(device, 1200)
     sizes = {"tokens": 150, "used": 2, "experts": 5}
-    device.launch(grouping.group_routes(upload(device, ids), offsets, items, **sizes))
+    device.launch(router.group_routes(upload(device, ids), offsets, items, **sizes))
     return read(device, items, np.int32, (300,))

@@ -9,8 +9,8 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.quantise import quantise
+from sharpi.ops.cuda.launchers.elementwise import quantise
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 # Norm of the error over norm of the result: float32 sums of up to a few thousand products.
 QUANTISED_ERROR, EXACT_ERROR = 1e-5, 2e-6

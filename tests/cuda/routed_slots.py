@@ -12,7 +12,7 @@ from quant_weights import random_weights
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
-from sharpi.device.launch import Launch, Span
+from sharpi.device.launch import Launch, Span, flat, named
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
@@ -22,7 +22,6 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
     PolicyRules,
 )
 from sharpi.ops.cuda.launchers.matvec import MatvecArguments, MatvecPart, matvec, with_route
-from sharpi.ops.cuda.launchers.named_arguments import flat, named
 from sharpi.ops.cuda.launchers.slot_route import with_slots
 from sharpi.ops.cuda.matvec_layout import bits, rows_at_once
 from sharpi.ops.interface import Scoring

@@ -11,7 +11,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device, Work
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.expert_slots.slot_layer import SlotLayer, SlotPiece, SlotTable
+from sharpi.ops.cuda.expert_slots.slot_memory import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules

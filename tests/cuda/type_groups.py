@@ -3,8 +3,8 @@
 Such a library parses its headers once, and is linked once.
 """
 
+from sharpi.device.gpu_kernels import defines
 from sharpi.device.launch import Kernel
-from sharpi.device.nvrtc import defines
 
 FLOATS = ("f32", "f16", "bf16")
 GROUPS = (

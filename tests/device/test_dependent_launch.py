@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from stand_ins import OTHER_ERROR, Function, Gpu, install
 
-from sharpi.device import dependent_launch
+from sharpi.device import driver as gpu_driver
 from sharpi.device.cuda import CudaDevice
-from sharpi.device.dependent_launch import LaunchConfig
+from sharpi.device.driver import LaunchConfig
 from sharpi.device.gpu import open_gpu
 from sharpi.device.launch import Kernel, Launch
 from sharpi.errors import DeviceError
@@ -49,14 +49,14 @@ def gpu() -> Gpu:
 
 def opened(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, driver: Driver) -> CudaDevice:
     install(monkeypatch, gpu)
-    monkeypatch.setattr(dependent_launch, "_launch", lambda: driver.launch)
+    monkeypatch.setattr(gpu_driver, "_launch", lambda: driver.launch)
     monkeypatch.setattr(Function, "kernel", SimpleNamespace(ptr=0x99), raising=False)
     return open_gpu()
 
 
 def test_sizes_are_those_of_the_driver() -> None:
     """The sizes are those in cuda.h on 64-bit systems."""
-    assert ctypes.sizeof(dependent_launch.LaunchAttribute) == 72
+    assert ctypes.sizeof(gpu_driver.LaunchAttribute) == 72
     assert ctypes.sizeof(LaunchConfig) == 56
 
 

@@ -8,7 +8,7 @@ import pytest
 from lazy_packages import OnUse, needs
 
 from sharpi.device.device import AttendShape
-from sharpi.device.fused_attention import efficient, flash, fused_attention, fused_kernel
+from sharpi.device.torch_library import efficient, flash, fused_attention, fused_kernel
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 torch = OnUse("torch")

@@ -20,16 +20,16 @@ from stand_ins import (
     install,
 )
 
-from sharpi.device import stream_words
+from sharpi.device import driver
 from sharpi.device.cuda import CudaDevice
 from sharpi.device.device import AttendShape
+from sharpi.device.driver import StreamWordError
 from sharpi.device.gpu import open_gpu
 from sharpi.device.gpu_errors import GpuErrors
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.device.stream_words import StreamWordError
 from sharpi.errors import DeviceError
 from sharpi.ops.cuda.launchers.elementwise import sigmoid
-from sharpi.ops.cuda.replay.gpu_values import GpuValues
+from sharpi.ops.cuda.replay.step_outputs import GpuValues
 
 
 @pytest.fixture
@@ -333,8 +333,8 @@ def test_stream_words_are_tried_once(
         ctypes.c_uint32.from_address(address).value = value * is_written
         made.append("write")
 
-    monkeypatch.setattr(stream_words, "await_word", await_one)
-    monkeypatch.setattr(stream_words, "write_word", write_one)
+    monkeypatch.setattr(driver, "await_word", await_one)
+    monkeypatch.setattr(driver, "write_word", write_one)
     assert device.has_stream_words == is_written
     assert device.has_stream_words == is_written
     assert made == ["await", "write"]

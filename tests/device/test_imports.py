@@ -17,7 +17,6 @@ def test_only_devices_and_commands_are_imported_by_a_string() -> None:
     }
     assert found == {
         "device/gpu.py",
-        "device/torch_import.py",
         "cluster/group.py",
         "cli/commands/table.py",
     }

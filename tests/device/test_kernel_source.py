@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.device.kernel_source import kernel_source
-from sharpi.device.nvrtc import compile_options, own_options
+from sharpi.device.gpu_kernels import compile_options, kernel_source, own_options
 from sharpi.resources import kernels_folder
 
 NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").rglob("*.cu"))
@@ -51,7 +50,7 @@ def test_a_header_of_both_languages_is_found() -> None:
 def test_a_missing_header_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "alone.cu").write_text('#include "gone.cuh"\n')
-    monkeypatch.setattr("sharpi.device.kernel_source.kernels_folder", lambda: tmp_path)
+    monkeypatch.setattr("sharpi.device.gpu_kernels.kernels_folder", lambda: tmp_path)
     with pytest.raises(FileNotFoundError, match=r"gone\.cuh"):
         kernel_source("alone")
 

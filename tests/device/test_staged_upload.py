@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sharpi.device.small_upload import SMALL_BYTES, SmallUpload
-from sharpi.device.staged_upload import BUFFERS, StagedUpload
+from sharpi.device.staged_upload import BUFFERS, SMALL_BYTES, SmallUpload, StagedUpload
 
 CHUNK = 64
 

@@ -21,7 +21,7 @@ import sharpi.ops.cpu.program
 import sharpi.ops.cpu.thread_pool
 from sharpi.config import KvTypes, RunConfig
 from sharpi.engine.loader import load_engine
-from sharpi.ops.cpu import recorder_tape, stacked_matrix_params, state_memory
+from sharpi.ops.cpu import kv_cache, recorder_experts, recorder_tape
 from sharpi.ops.interface import StackedMatrix
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
@@ -33,7 +33,7 @@ CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
 def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends programs to the emulated library, and their data to the memory that it sees."""
     arm.memory.clear()
-    addresses_of = stacked_matrix_params._addresses
+    addresses_of = recorder_experts._addresses
 
     placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share their outputs
 
@@ -48,8 +48,8 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
         return addresses_of(replace(stacked, data=arm.memory.place(stacked.data)))
 
     monkeypatch.setattr(recorder_tape.Tape, "_data", data)
-    monkeypatch.setattr(stacked_matrix_params, "_addresses", addresses)
-    for user_of_memory in (recorder_tape, state_memory):
+    monkeypatch.setattr(recorder_experts, "_addresses", addresses)
+    for user_of_memory in (recorder_tape, kv_cache):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
     for module in (sharpi.ops.cpu.library, sharpi.ops.cpu.program, sharpi.ops.cpu.thread_pool):
         monkeypatch.setattr(module, "load_library", lambda: arm)

@@ -17,8 +17,7 @@ from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
-from sharpi.ops.recurrent import RecurrentShape
-from sharpi.ops.state_layout import StateLayout
+from sharpi.ops.recurrent import RecurrentShape, StateLayout
 
 Model = Callable[[Any], Any]
 # The instruction sets that this machine supports.

@@ -19,13 +19,11 @@ from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.kv_cache import KvCache
-from sharpi.ops.cpu.page_placement import place_pages
-from sharpi.ops.cpu.program import Program, StepArrays
+from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
+from sharpi.ops.cpu.program import Program, StepArrays, place_pages
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.state_memory import StateMemory
 from sharpi.ops.cpu.thread_pool import ThreadPool
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.recurrent import num_states
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import RunFacts
     from sharpi.experts.stats.view import ExpertView
-    from sharpi.ops.cuda.replay.gpu_values import StepValues
+    from sharpi.ops.cuda.replay.step_outputs import StepValues
 
 Values = npt.NDArray[np.float32]
 HostBytes = npt.NDArray[np.uint8]

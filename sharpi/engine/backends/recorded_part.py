@@ -4,12 +4,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from sharpi.engine.backends.model_part import StepRoutes, Values
-from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cpu.state_memory import StateMemory
 
 if TYPE_CHECKING:
-    from sharpi.ops.cuda.gpu_states import GpuStates
+    from sharpi.ops.cuda.gpu_weights import GpuStates
     from sharpi.ops.cuda.kv_cache import GpuKvCache
 
 P = TypeVar("P", bound=StepRoutes)

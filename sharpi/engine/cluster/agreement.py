@@ -23,7 +23,7 @@ from sharpi.gguf.summary import layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.recurrent import num_states
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.layer_division import (
     Division,

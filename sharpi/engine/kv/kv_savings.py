@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sharpi.config import KvTypes
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types
-from sharpi.ops.state_layout import state_bytes
+from sharpi.ops.recurrent import state_bytes
 from sharpi.units import format_bytes
 
 

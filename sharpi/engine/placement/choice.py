@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
+from sharpi.device.counting import traced
 from sharpi.device.device import Device
-from sharpi.device.traced import traced
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
 from sharpi.gguf.reader import GgufFile

@@ -5,10 +5,9 @@ from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.kv_cache import layer_bytes
+from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, layer_bytes
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
-from sharpi.ops.cuda.window_frames import SPARE_FRAMES
-from sharpi.ops.state_layout import num_states, state_bytes
+from sharpi.ops.recurrent import num_states, state_bytes
 from sharpi.tiers.settings import EngineSettings
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.cpu.dequantise import dequantise_rows
+from sharpi.ops.cpu.library import dequantise_rows
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 

@@ -4,13 +4,197 @@ The modules `recorder_*` each record one kind of operations. The result is a `Pr
 replayed for every step.
 """
 
-from sharpi.ops.cpu.kv_cache import KvCache
+from collections.abc import Sequence
+from ctypes import c_int32, c_void_p
+
+from sharpi.ops.cpu import abi
+from sharpi.ops.cpu.abi import ConvolutionParams, DeltaNetParams, Mamba2Params, OpKind
+from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, rotation_sizes, value_stride
 from sharpi.ops.cpu.program import ProgramLimits
-from sharpi.ops.cpu.recorder_attention import AttentionRecorder
 from sharpi.ops.cpu.recorder_experts import ExpertsRecorder
-from sharpi.ops.cpu.recorder_recurrent import RecurrentRecorder
-from sharpi.ops.interface import ExpertSource
-from sharpi.ops.state_layout import StateLayout
+from sharpi.ops.cpu.recorder_tape import Tape
+from sharpi.ops.interface import Activation, AttentionShape, ExpertSource, FloatArray
+from sharpi.ops.recurrent import (
+    ConvolutionShape,
+    DecayRates,
+    DeltaNetShape,
+    Mamba2Shape,
+    StateLayout,
+)
+
+
+class AttentionRecorder(Tape):
+    """Implements the attention of `Ops[Buffer]` over one KV cache."""
+
+    _cache: KvCache
+
+    def attention(
+        self,
+        q: Buffer,
+        k: Buffer | None,
+        v: Buffer | None,
+        shape: AttentionShape,
+        sinks: FloatArray | None = None,
+    ) -> Buffer:
+        layer = self._layer(shape)
+        if k is not None:
+            self._store(k, v, layer)
+        out = self._buffer(shape.num_heads * shape.value_dim)
+        self._add(
+            OpKind.ATTENTION,
+            [out, q],
+            lambda: abi.AttentionParams(
+                queries=self._at(q),
+                out=self._at(out),
+                cache=layer,
+                num_heads=shape.num_heads,
+                window=shape.window,
+                scale=shape.scale,
+                soft_cap=shape.soft_cap,
+                is_chunked=shape.is_chunked,
+                precision=self._limits.precision_code,
+                sinks=self._data(sinks),
+            ),
+        )
+        if self._limits.drops_keys and k is not None:
+            self._keep(q, shape, layer)
+        return out
+
+    def store(self, k: Buffer, v: Buffer | None, shape: AttentionShape) -> None:
+        """Records the storing of keys and values in the KV cache, without attention."""
+        self._store(k, v, self._layer(shape))
+
+    def _layer(self, shape: AttentionShape) -> abi.KvLayerParams:
+        types = self._cache.types
+        key_rotation, value_rotation = rotation_sizes(shape, types)
+        return abi.KvLayerParams(
+            data=self._data(self._cache.layers[shape.layer]),
+            heads=shape.num_kv_heads,
+            key_dim=shape.key_dim,
+            value_dim=shape.value_dim,
+            value_stride=value_stride(shape),
+            values_in_keys=shape.values_in_keys,
+            key_type=KV_FORMATS[types.keys].code,
+            value_type=KV_FORMATS[types.values].code,
+            key_rotation=key_rotation,
+            value_rotation=value_rotation,
+        )
+
+    def _store(self, k: Buffer, v: Buffer | None, layer: abi.KvLayerParams) -> None:
+        self._add(
+            OpKind.KV_STORE,
+            [k] if v is None else [k, v],
+            lambda: abi.KvStoreParams(
+                keys=self._at(k),
+                values=self._at(v),
+                cache=layer,
+                precision=self._limits.precision_code,
+            ),
+        )
+
+    def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
+        """Records the operation by which SnapKV chooses the keys and values to keep.
+
+        See Li et al., arXiv 2404.14469.
+        """
+        self._add(
+            OpKind.KV_KEEP,
+            [q],
+            lambda: abi.KvKeepParams(
+                queries=self._at(q),
+                cache=layer,
+                num_heads=shape.num_heads,
+                precision=self._limits.precision_code,
+                scale=shape.scale,
+                soft_cap=shape.soft_cap,
+            ),
+        )
+
+
+class RecurrentRecorder(Tape):
+    """Implements the recurrent operations of `Ops[Buffer]`, including `split` and `gated`."""
+
+    _states: StateLayout
+
+    def split(self, x: Buffer, widths: Sequence[int], groups: int = 1) -> list[Buffer]:
+        outs = [self._buffer(groups * width, x.rows) for width in widths]
+        self._add(
+            OpKind.SPLIT,
+            [x, *outs],
+            lambda: abi.SplitParams(
+                x=self._at(x), groups=groups, num_parts=len(outs), rows=x.rows,
+                widths=(c_int32 * abi.MAX_PARTS)(*widths),
+                outs=(c_void_p * abi.MAX_PARTS)(*(self._at(out) for out in outs)),
+            ),
+        )  # fmt: skip
+        return outs
+
+    def gated(self, gate: Buffer, x: Buffer, activation: Activation) -> Buffer:
+        out = self._buffer(x.width, x.rows)
+        return self._add(
+            OpKind.GATED,
+            [out, gate, x],
+            lambda: abi.GatedParams(
+                gate=self._at(gate),
+                x=self._at(x),
+                out=self._at(out),
+                width=x.width,
+                activation=activation,
+                rows=x.rows,
+            ),
+        )
+
+    def convolve(
+        self,
+        x: Buffer,
+        weight: FloatArray,
+        bias: FloatArray | None,
+        shape: ConvolutionShape,
+        *,
+        silu: bool,
+    ) -> Buffer:
+        out = self._buffer(shape.channels)
+        return self._add(
+            OpKind.CONVOLUTION,
+            [out, x],
+            lambda: ConvolutionParams(
+                x=self._at(x), weight=self._data(weight), bias=self._data(bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], channels=shape.channels,
+                kernel=shape.kernel, silu=silu,
+            ),
+        )  # fmt: skip
+
+    def delta_net(
+        self, qkv: Buffer, beta: Buffer, alpha: Buffer, rates: DecayRates, shape: DeltaNetShape
+    ) -> Buffer:
+        out = self._buffer(shape.num_value_heads * shape.value_dim)
+        return self._add(
+            OpKind.DELTA_NET,
+            [out, qkv, beta, alpha],
+            lambda: DeltaNetParams(
+                qkv=self._at(qkv), beta=self._at(beta), alpha=self._at(alpha),
+                a=self._data(rates.a), dt_bias=self._data(rates.dt_bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], key_heads=shape.num_key_heads,
+                value_heads=shape.num_value_heads, key_dim=shape.key_dim, value_dim=shape.value_dim,
+                tiled=shape.head_order == "tiled", epsilon=shape.epsilon,
+            ),
+        )  # fmt: skip
+
+    def mamba2(
+        self, xbc: Buffer, dt: Buffer, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
+    ) -> Buffer:
+        out = self._buffer(shape.num_heads * shape.head_dim)
+        return self._add(
+            OpKind.MAMBA2,
+            [out, xbc, dt],
+            lambda: Mamba2Params(
+                xbc=self._at(xbc), dt=self._at(dt), a=self._data(rates.a), d=self._data(skip),
+                dt_bias=self._data(rates.dt_bias), out=self._at(out),
+                state_offset=self._states.offsets[shape], heads=shape.num_heads,
+                groups=shape.num_groups, head_dim=shape.head_dim, state_size=shape.state_size,
+            ),
+        )  # fmt: skip
 
 
 class Recorder(ExpertsRecorder, AttentionRecorder, RecurrentRecorder):

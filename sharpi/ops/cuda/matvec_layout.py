@@ -7,6 +7,7 @@ rounded, so it depends only on the quant type and the number of columns.
 from typing import Final
 
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cpu.program import Rounding
 
 FLOAT_TYPES: Final = frozenset({QuantType.F32, QuantType.F16, QuantType.BF16})
 MAX_TOKENS: Final = 8  # tokens that a block multiplies with weights that it has read once
@@ -82,3 +83,22 @@ def block_threads(rows: int, rows_of_block: int) -> int:
     while threads > _SMALLEST_BLOCK and rows * BLOCK < _FEW_BLOCKS * rows_of_block * threads:
         threads //= 2
     return threads
+
+
+PLANES: Final[dict[Rounding, int]] = {"int8": 1, "int16": 2, "f32": 0}
+
+
+def activation_bytes(columns: int, planes: int) -> int:
+    """Returns the bytes of a quantised activation row; 0 if `planes` is 0.
+
+    `columns` is a multiple of 32.
+    """
+    return planes * ((columns * 5 // 4 + 15) // 16 * 16)
+
+
+_WARP: Final = 32
+
+
+def whole_warps(threads: int, most: int) -> int:
+    """Returns the threads of a block: `threads` rounded up to whole warps, but `most` at most."""
+    return min(most, -(-threads // _WARP) * _WARP)

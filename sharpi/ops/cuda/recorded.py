@@ -3,13 +3,16 @@
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from msgspec import Struct
 
-from sharpi.device.device import AttendShape, Work
+from sharpi.device.device import AttendShape, Device, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
+from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
 MissMode: TypeAlias = Literal["load", "stream", "cpu"]
 
@@ -169,3 +172,77 @@ class RecordedTensor(Struct):
         self.is_read = True
         pending, self.pending = self.pending, None
         return RecordedTensor(self.width, self.rows, self.floats, self.source, pending=pending)
+
+
+class PassCounts(Struct):
+    """Counts of prefills by how they were computed.
+
+    A pass is one run of a batch, or of a prompt, through the layers.
+    """
+
+    by_layer: int = 0  # prompts whose batches ran each layer in turn
+    spilled_pages: int = 0  # pages of the stash that were in RAM
+    # Prompts too long for the stash, which ran in batches one after the other.
+    stash_overflows: int = 0
+    limited: int = 0  # passes with a limit on the rows for routed tokens
+    reruns: int = 0  # passes that were repeated because the limit was too small
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The counts as lines for the user."""
+        notes = []
+        if self.by_layer:
+            notes.append(f"prompts computed layer by layer: {self.by_layer}")
+        if self.spilled_pages:
+            notes.append(f"stash pages that were in RAM between layers: {self.spilled_pages}")
+        if self.stash_overflows:
+            notes.append(f"prompts too long for the stash: {self.stash_overflows}")
+        if self.limited:
+            notes.append(
+                f"passes with a limit of routed tokens: {self.limited},"
+                f" repeated because it was too small: {self.reruns}"
+            )
+        return tuple(notes)
+
+
+class RoutedRows:
+    """Limits the buffer rows for routed tokens to a share of tokens * experts per token.
+
+    `factor` is the share. Experts are computed in groups. If a group has more routed tokens than
+    rows, the kernel drops some and sets a flag, which the host reads after the pass. The pass is
+    then repeated with so few tokens at a time that none is dropped.
+    """
+
+    def __init__(
+        self, device: Device, factor: float, states: GpuStates, counts: PassCounts
+    ) -> None:
+        self._device, self._factor, self._states, self._counts = device, factor, states, counts
+        self.is_over = Span(device.allocate(4), 0, 4)
+
+    def rows(self, tokens: int, used: int) -> int:
+        """Returns the number of buffer rows for `tokens` tokens with `used` experts per token."""
+        return rows_of_batch(self._factor, tokens, used)
+
+    def experts_at_once(self, num_experts: int) -> int:
+        """Returns the number of experts in a group."""
+        return experts_at_once(self._factor, num_experts)
+
+    def rerun_if_over(self, run: Callable[[bool], None], state: int) -> None:
+        """Calls run(False), then run(True) if the first run dropped routed tokens.
+
+        `run(True)` must compute fewer tokens at a time, so that none is dropped. It overwrites the
+        keys and values of the first run. The recurrent state with index `state` is restored before.
+        """
+        self._counts.limited += 1
+        self._device.upload(self.is_over, np.zeros(1, np.int32))
+        self._states.save(state)
+        run(False)
+        if self._is_over():
+            self._counts.reruns += 1
+            self._states.restore(state)
+            run(True)
+
+    def _is_over(self) -> bool:
+        flag = np.zeros(1, np.int32)
+        self._device.download(self.is_over, flag)
+        return bool(flag[0])

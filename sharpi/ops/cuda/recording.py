@@ -13,12 +13,11 @@ from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer, assign_offsets
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.launchers import quantise
-from sharpi.ops.cuda.launchers.activations import PLANES, activation_bytes
 from sharpi.ops.cuda.launchers.attention import heads
 from sharpi.ops.cuda.launchers.attention.heads import HeadGroup
-from sharpi.ops.cuda.recorded import Calls, PendingHeads, RecordedTensor, StepShape
-from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.cuda.launchers.elementwise import quantise
+from sharpi.ops.cuda.matvec_layout import PLANES, activation_bytes
+from sharpi.ops.cuda.recorded import Calls, PendingHeads, RecordedTensor, RoutedRows, StepShape
 
 FLOAT_BYTES = 4
 _BLOCK = 32
@@ -168,7 +167,7 @@ class Recording:
         """Yields the launch that quantises a value, if an operation reads its quantised rows."""
         target = self.at(value.quantised)
         if target is not None:
-            yield quantise.quantise(
+            yield quantise(
                 self.of(value),
                 target,
                 tokens=step.rows(value.rows),

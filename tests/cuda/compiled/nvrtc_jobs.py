@@ -11,8 +11,7 @@ from zlib import crc32
 
 from nvrtc import CompileError, Toolkit, Usage, usages
 
-from sharpi.device.kernel_source import kernel_source
-from sharpi.device.nvrtc import compile_options
+from sharpi.device.gpu_kernels import compile_options, kernel_source
 from sharpi.resources import kernels_folder
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)

@@ -14,8 +14,8 @@ from nvrtc import CompileError, Toolkit, Usage, toolkits, version
 from nvrtc_jobs import ARCHITECTURES, Job, Unit, compile_jobs, is_without_type, jobs
 from usage_table import Row, compiled, excesses, table
 
-from sharpi.device.dependent_launch import CAPABILITY
-from sharpi.device.kernel_source import waits_for_last_launch
+from sharpi.device.driver import CAPABILITY
+from sharpi.device.gpu_kernels import waits_for_last_launch
 from sharpi.resources import kernels_folder
 
 REGISTERS_OF_A_BLOCK = 65536

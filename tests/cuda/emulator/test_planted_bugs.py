@@ -10,7 +10,7 @@ from cpu_device import BACKWARD, FORWARD, CpuDevice
 from cpu_kernel import LaunchError
 from msgspec.structs import replace
 
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.device.launch import Launch
 
 Case = Callable[[CpuDevice], cases.Result]

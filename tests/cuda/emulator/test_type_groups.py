@@ -7,9 +7,8 @@ from kernel_build import entry_points
 from quant_weights import TYPES
 from type_groups import FILES, GROUPS, build_defines
 
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.gpu_kernels import defines, kernel_source
 from sharpi.device.launch import Kernel
-from sharpi.device.nvrtc import defines
 
 
 def test_each_type_is_in_one_group() -> None:

@@ -15,7 +15,7 @@ from sharpi.engine.engine import Engine
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.recorded import StepShape
-from sharpi.ops.cuda.replay.next_step import NextStep, may_run_ahead
+from sharpi.ops.cuda.replay.program import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
 

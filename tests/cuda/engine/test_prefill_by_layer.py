@@ -13,9 +13,8 @@ from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
-from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.recorded import Copy
+from sharpi.ops.cuda.expert_slots.prefill_expert_access import Chunk, ExpertStream
+from sharpi.ops.cuda.recorded import Copy, PassCounts
 from sharpi.ops.cuda.recording import Recording
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import NO_STASH, GpuStaging, prompt_stash

@@ -13,9 +13,8 @@ from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cuda.gpu_states import GpuStates
-from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.cuda.gpu_weights import GpuStates
+from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
 
 Load = Callable[..., Engine]
 Expected = Callable[[str, int | None], np.ndarray]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
+from sharpi.ops.cuda.replay.prompt_program import PromptStash, StashSizes
 
 ARRAYS = (12, 4)
 

@@ -13,7 +13,7 @@ from short_demo import short_demo
 
 from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Event, Work
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.errors import DeviceError
-from sharpi.ops.cuda.expert_slots.expert_stream import Chunk, ExpertStream
-from sharpi.ops.cuda.expert_slots.host_expert_copies import HostExpertCopies
+from sharpi.ops.cuda.expert_slots.prefill_expert_access import Chunk, ExpertStream
+from sharpi.ops.cuda.expert_slots.slot_memory import HostExpertCopies
 from sharpi.ops.cuda.recorded import Call, Copy, SideStream, WaitFor
 
 EXPERTS = 7

@@ -11,8 +11,7 @@ from sharpi.errors import DeviceError
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.expert_slots import host_experts
-from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
-from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts, Mailbox
 from sharpi.ops.interface import Activation, ExpertWeights, StackedMatrix
 
 pytestmark = pytest.mark.native

@@ -9,7 +9,7 @@ from reference_policy_make import make_policy
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.ops.cuda.launchers.experts.slot_policy import KernelMissMode, PolicyRules
 

@@ -15,10 +15,10 @@ from slot_worlds import ExtraSlots, SlotWorld
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.predictor import Predictor
-from sharpi.ops.cuda.expert_slots.last_layer_counts import LastLayerCounts
+from sharpi.ops.cuda.expert_slots.slot_learning import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
-from sharpi.ops.cuda.launchers import waits
+from sharpi.ops.cuda.launchers.experts.host_items import begin_wait, end_wait
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     KernelMissMode,
     Outcome,
@@ -203,11 +203,11 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
 def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
     world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots())
     wait = world.tables.wait(0, Phase.PROMPT)
-    world.run([waits.begin(wait)])
+    world.run([begin_wait(wait)])
     start = time.monotonic_ns()
     time.sleep(0.002)
     pause = time.monotonic_ns() - start
-    world.run([waits.end(wait)])
+    world.run([end_wait(wait)])
     counts = world.tables.words.read_phases()[0]
     assert counts.prompt.waited >= pause
     assert counts.decode.waited == 0

@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.argmax import argmax
+from sharpi.ops.cuda.launchers.elementwise import argmax
 
 
 def _argmax(device: Device, logits: np.ndarray) -> list[int]:

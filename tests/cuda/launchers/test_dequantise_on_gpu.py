@@ -5,7 +5,7 @@ from quant_weights import FLOAT_TYPES, TYPES, as_floats, random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.dequantise import dequantise
+from sharpi.ops.cuda.launchers.elementwise import dequantise
 
 
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)

@@ -5,8 +5,8 @@ from quant_weights import FLOAT_TYPES, TYPES, as_floats, random_weights
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cpu.dequantise import dequantise_rows
-from sharpi.ops.cuda.launchers.embed import embed
+from sharpi.ops.cpu.library import dequantise_rows
+from sharpi.ops.cuda.launchers.elementwise import embed
 
 
 @pytest.mark.parametrize("quant_type", TYPES, ids=lambda t: t.name)

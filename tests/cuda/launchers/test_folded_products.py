@@ -14,12 +14,12 @@ from quant_weights import random_weights
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
+from sharpi.ops.cuda.launchers.elementwise import quantise
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, with_norm, with_route
-from sharpi.ops.cuda.launchers.quantise import quantise
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Scoring
 
 COLUMNS = 256

@@ -5,9 +5,8 @@ from device_arrays import empty
 from sharpi.device.counting import CountingDevice
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.attention.heads import HeadGroup, HeadRope, heads
-from sharpi.ops.cuda.launchers.quantise import quantise
-from sharpi.ops.cuda.launchers.split_join import join, split
-from sharpi.ops.cuda.replay.folding import folded
+from sharpi.ops.cuda.launchers.elementwise import join, quantise, split
+from sharpi.ops.cuda.replay.step_replay import folded
 
 HEADS, WIDTH, DIM, HALF = 4, 32, 32, 16
 

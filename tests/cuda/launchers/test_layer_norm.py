@@ -5,8 +5,8 @@ from device_arrays import empty, read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.layer_norm import layer_norm
+from sharpi.ops.cuda.launchers.elementwise import layer_norm
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 EPSILON = 1e-5
 

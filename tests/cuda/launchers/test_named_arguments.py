@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
+from sharpi.device.launch import Argument, argument_indices, flat, named
 
 
 class Inner(NamedTuple):

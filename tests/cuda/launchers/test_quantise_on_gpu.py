@@ -6,8 +6,8 @@ from device_arrays import empty, read, upload
 from products import operand, random_tokens
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.quantise import quantise
+from sharpi.ops.cuda.launchers.elementwise import quantise
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 
 @pytest.mark.parametrize("planes", [1, 2])

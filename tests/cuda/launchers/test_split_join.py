@@ -4,9 +4,8 @@ from device_arrays import empty, read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.activations import activation_bytes
-from sharpi.ops.cuda.launchers.quantise import quantise
-from sharpi.ops.cuda.launchers.split_join import join, split, with_quantise
+from sharpi.ops.cuda.launchers.elementwise import join, quantise, split, with_quantise
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 
 def _values(rows: int, width: int) -> np.ndarray:

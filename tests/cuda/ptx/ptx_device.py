@@ -14,10 +14,9 @@ from cpu_device import CpuDevice, launch_regions
 from nvrtc import Toolkit, ptx_text, toolkits, version
 from ptx_engine import Block, PtxFault, PtxKernel, Region
 
-from sharpi.device.dependent_launch import CAPABILITY
-from sharpi.device.kernel_source import kernel_source
+from sharpi.device.driver import CAPABILITY
+from sharpi.device.gpu_kernels import compile_options, kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-from sharpi.device.nvrtc import compile_options
 
 _SCALAR_BYTES = {np.int32: 4, np.int64: 8, np.float32: 4}
 Edit: TypeAlias = Callable[[str], str]

@@ -13,7 +13,7 @@ from sharpi.engine.runner import StepInFlight
 from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError
-from sharpi.ops.state_layout import MAX_STATES
+from sharpi.ops.recurrent import MAX_STATES
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

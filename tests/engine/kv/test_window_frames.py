@@ -21,7 +21,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import DeviceError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, first_page_read
-from sharpi.ops.cuda.window_frames import SPARE_FRAMES, WindowFrames
+from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, WindowFrames
 
 pytestmark = pytest.mark.native
 WINDOW = 200  # positions

@@ -5,7 +5,7 @@ import pytest
 from random_weights import KINDS, decoded, random_weights
 
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cpu.dequantise import dequantise_rows
+from sharpi.ops.cpu.library import dequantise_rows
 
 pytestmark = pytest.mark.native
 HEADS, ROWS, COLUMNS = 3, 5, 512

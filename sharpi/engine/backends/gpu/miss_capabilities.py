@@ -12,7 +12,7 @@ from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
-from sharpi.ops.cuda.unsupported import GPU_TYPES
+from sharpi.ops.cuda.gpu_limits import GPU_TYPES
 from sharpi.tiers.plan import TierPlan
 
 _NO_STREAM_OPS = "the driver has no stream memory operations, by which the GPU calls the CPU"

@@ -29,11 +29,10 @@ from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.recorded import Call
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
-from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs

@@ -10,13 +10,10 @@ from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
-from sharpi.ops.cuda.gpu_states import GpuStates
-from sharpi.ops.cuda.gpu_weights import GpuWeights
-from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.routed_rows import RoutedRows
-from sharpi.ops.cuda.window_frames import SPARE_FRAMES, WindowFrames
-from sharpi.ops.state_layout import num_states
+from sharpi.ops.cuda.gpu_weights import GpuStates, GpuWeights
+from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames
+from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
+from sharpi.ops.recurrent import num_states
 from sharpi.tiers.settings import EngineSettings
 
 

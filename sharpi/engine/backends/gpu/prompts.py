@@ -1,6 +1,6 @@
 """GpuPrompts: decides which prompts pass through a GPU layer by layer, and which in batches."""
 
-from sharpi.ops.cuda.pass_counts import PassCounts
+from sharpi.ops.cuda.recorded import PassCounts
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
 from sharpi.ops.cuda.replay.prompt_stash import StashSizes

@@ -17,11 +17,11 @@ from sharpi.experts.policy_choice import (
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
-from sharpi.ops.cuda.unsupported import raise_unsupported
 from sharpi.tiers.expert_memory import NO_STASH, StashPlan
 from sharpi.tiers.plan import GpuPlace, KvGrowth, TierPlan
 

@@ -17,8 +17,7 @@ from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.experts.stats.view import ExpertView
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
-from sharpi.ops.cuda.pass_counts import PassCounts
-from sharpi.ops.cuda.recorded import MissMode
+from sharpi.ops.cuda.recorded import MissMode, PassCounts
 from sharpi.trial import Trial
 
 # Returns the routes (rows, used) of each layer with slots.

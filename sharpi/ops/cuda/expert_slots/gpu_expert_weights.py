@@ -13,16 +13,14 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import ProgramLimits
-from sharpi.ops.cuda.expert_slots.host_experts import HostExperts
-from sharpi.ops.cuda.expert_slots.host_misses import HostMisses
-from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts, HostMisses, Mailbox
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
-from sharpi.ops.cuda.expert_slots.slot_settings import SlotSettings
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import StepShape
-from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, StackedMatrix
 
 

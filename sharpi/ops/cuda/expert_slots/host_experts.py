@@ -5,22 +5,95 @@ because a launch can block until the GPU, which may wait for this thread, has ma
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ctypes import c_int, c_void_p
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch, Span
 from sharpi.errors import DeviceError, SharpiError
 from sharpi.native import declare
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.library import load_library
 from sharpi.ops.cpu.program import Program, ProgramLimits
-from sharpi.ops.cpu.stacked_matrix_params import piece_params
+from sharpi.ops.cpu.recorder_experts import piece_params
 from sharpi.ops.cpu.thread_pool import ThreadPool
-from sharpi.ops.cuda.expert_slots.mailbox import HostView
+from sharpi.ops.cuda.launchers.experts.host_items import (
+    PREDICTED_WORDS,
+    HostItems,
+    Wait,
+    begin_wait,
+    host_items,
+    host_predictions,
+    merge,
+)
+from sharpi.ops.cuda.recorded import AwaitWord, Call, WriteWord
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights
+
+_LINE = 64  # bytes of a cache line; no two arrays share one
+_WORD = 4
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class HostView(NamedTuple):
+    """The arrays of a mailbox in the host's memory.
+
+    An item is a token's input with one of its experts.
+    """
+
+    request: Ints  # (1,)
+    reply: Ints  # (1,)
+    num_items: Ints  # (1,)
+    predicted: Ints  # (2 + 32,): the number of predicted experts, their layer, then their ids
+    experts: Ints  # (items,)
+    rows: Floats  # (items, columns), the inputs
+    weights: Floats  # (items,)
+    values: Floats  # (items, rows), the results
+
+
+class Mailbox:
+    """Page-locked memory for the GPU's requests of missed experts, and for the host's results.
+
+    A request has at most `max_items` items, each with `columns` inputs and `rows` results. The GPU
+    sets `request` to 1 after it has written the items. The host sets `reply` to 1 after it has
+    written the results. The reader of either word sets it back to 0.
+    """
+
+    def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:
+        counts = (
+            *(1, 1, 1, PREDICTED_WORDS, max_items),
+            *(max_items * columns, max_items, max_items * rows),
+        )
+        ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
+        memory, host = device.mapped(ends[-1])
+        starts = [0, *ends[:-1]]
+        self.request, self.reply, num_items, self.predicted, *items, self.values = (
+            Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
+        )
+        self.host_items = HostItems(num_items, *items)
+        parts = [
+            host[start : start + count * _WORD] for start, count in zip(starts, counts, strict=True)
+        ]
+        ints, floats = [part.view(np.int32) for part in parts[:5]], parts[5:]
+        rows_of, weights, values = (part.view(np.float32) for part in floats)
+        self.host = HostView(
+            ints[0], ints[1], ints[2], ints[3], ints[4],
+            rows_of.reshape(max_items, columns), weights, values.reshape(max_items, rows),
+        )  # fmt: skip
+        for word in ints[:4]:
+            word[:] = 0
+
+
+def _in_lines(num_bytes: int) -> int:
+    return -(-num_bytes // _LINE) * _LINE
+
 
 _TIMEOUT_MS = 20_000  # the GPU counts as lost after so long without a request
 
@@ -142,3 +215,70 @@ def _library() -> ctypes.CDLL:
         "sharpi_misses_cancel": (None, [c_void_p]),
     }
     return declare(library, signatures)
+
+
+class HostMisses:
+    """A mailbox, and the `HostExperts` that compute what the GPU requests through it."""
+
+    def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
+        self._mailbox, self.experts = mailbox, experts
+
+    def request(
+        self,
+        ids: Span,
+        addresses: Span,
+        x: Span,
+        input_weights: Span | None,
+        host_rows: Span,
+        *,
+        tokens: int,
+        used: int,
+        columns: int,
+        predictions: Iterable[Call] = (),
+    ) -> Iterator[Call]:
+        """Yields the calls that send a layer's missed experts and their inputs to the host.
+
+        They are `predictions`, which `predict` returned, then the launch of `host_items`, then the
+        write of the mailbox's word `request`.
+        """
+        yield from predictions
+        yield host_items(
+            ids, addresses, x, input_weights, host_rows, self._mailbox.host_items,
+            tokens=tokens, used=used, columns=columns,
+        )  # fmt: skip
+        yield WriteWord(self._mailbox.request, 1)
+
+    def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
+        """Returns the launch that writes the experts predicted for a layer to the mailbox."""
+        return host_predictions(
+            ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
+        )
+
+    def merge(
+        self,
+        values: Span,
+        host_rows: Span,
+        ids: Span,
+        weights: Span | None,
+        out: Span,
+        *,
+        layer: int,
+        tokens: int,
+        used: int,
+        rows: int,
+        residual: Span | None,
+        scale: float,
+        wait: Wait,
+    ) -> Iterator[Call]:
+        """Yields the calls that wait for the host's results, and sum them with the GPU's.
+
+        The waiting time is added to `wait`.
+        """
+        yield begin_wait(wait)
+        yield AwaitWord(self._mailbox.reply, 1, self.experts.await_next, layer)
+        yield WriteWord(self._mailbox.reply, 0)
+        yield merge(
+            values, self._mailbox.values, host_rows, ids, weights, out,
+            tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,
+            wait=wait,
+        )  # fmt: skip

@@ -12,8 +12,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.device.launch import Span
+from sharpi.ops.cuda.launchers.experts.host_items import CopyWait, Wait
 from sharpi.ops.cuda.launchers.experts.slot_policy import Phase
-from sharpi.ops.cuda.launchers.waits import CopyWait, Wait
 
 STATIC = 8  # the kind of policy that keeps pinned experts only
 _SLRU = 0

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
-from sharpi.ops.cuda.launchers.warps import whole_warps
+from sharpi.ops.cuda.matvec_layout import whole_warps
 
 _THREADS: Final = 256
 

@@ -7,10 +7,18 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
+from sharpi.device.launch import (
+    Argument,
+    Kernel,
+    Launch,
+    Span,
+    argument_indices,
+    flat,
+    is_same_address,
+    named,
+)
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.route import RouteArguments, RouteTail
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,

@@ -6,9 +6,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, is_same_address
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
-from sharpi.ops.cuda.launchers.warps import whole_warps
+from sharpi.device.launch import (
+    Argument,
+    Kernel,
+    Launch,
+    Span,
+    argument_indices,
+    flat,
+    is_same_address,
+    named,
+)
+from sharpi.ops.cuda.matvec_layout import whole_warps
 
 _BLOCK_COLUMNS: Final = 32
 

@@ -4,7 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, is_same_address
+from sharpi.device.launch import (
+    Argument,
+    Kernel,
+    Launch,
+    argument_indices,
+    flat,
+    is_same_address,
+    named,
+)
 from sharpi.ops.cuda.launchers.experts.route import RouteChoice, RouterArguments
 from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     DECISION_WRITES,
@@ -12,7 +20,6 @@ from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     SlotPolicyArguments,
 )
 from sharpi.ops.cuda.launchers.matvec import MatvecArguments, PartArguments
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
 from sharpi.ops.cuda.matvec_layout import BLOCK
 
 

@@ -6,14 +6,15 @@ An item is a token with one of its experts.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, experts_packed, group_routes
-from sharpi.ops.cuda.launchers.experts.tiles import fills_tiles
+from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, route
+from sharpi.ops.cuda.launchers.experts.experts_grouped import fills_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows
-from sharpi.ops.cuda.recorder.expert_f16_operands import ExpertF16Operands
-from sharpi.ops.cuda.recorder.expert_operands import Parts
+from sharpi.ops.cuda.recorded import Call, StepShape
+from sharpi.ops.cuda.recorder.expert_operands import ExpertF16Operands, Parts
 from sharpi.ops.interface import StackedMatrix
 
 
@@ -48,7 +49,7 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
     def group(self, tokens: int) -> Launch:
         """Returns the launch that lists the items of each expert."""
         assert self.ids is not None
-        return group_routes.group_routes(
+        return route.group_routes(
             self.ids, self.at(self.scratch.offsets), self.at(self.scratch.items),
             tokens=tokens, experts=self.ffn.expert_weights.down.num_experts, used=self.ffn.used,
         )  # fmt: skip
@@ -94,7 +95,7 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         experts, items = len(group), tokens * ffn.used
         listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
         offsets, rows, item_rows = map(self.at, (packed.offsets, packed.items, packed.item_rows))
-        yield experts_packed.pack_routes(
+        yield route.pack_routes(
             listed, self.at(self.scratch.items), offsets, rows, item_rows, routed.is_over,
             experts=experts, num_items=items, capacity=num_rows,
         )  # fmt: skip
@@ -133,7 +134,7 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         """
         down = self.ffn.expert_weights.down
         assert self.ids is not None
-        return experts_packed.merge_group(
+        return route.merge_group(
             self.values, self.ids, item_rows, self.weights, self.sums,
             tokens=tokens, used=self.ffn.used, rows=down.rows, experts=experts,
             num_experts=down.num_experts, residual=self.residual, scale=self.ffn.scale,
@@ -185,3 +186,53 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
                 **sizes, **self._sizes(stacked),
             )  # fmt: skip
         yield self.activate(tokens, self._hidden_planes)
+
+
+class PackedExperts(Struct, frozen=True):
+    """Computes experts in groups, by ascending id; each group adds to the tokens' sums."""
+
+    launches: ExpertLaunches
+    num_rows: int  # rows of the scratch memory
+    at_once: int  # experts of a group
+
+    def values(
+        self, parts: Parts, tokens: int, experts: range, *, is_exact: bool
+    ) -> Iterator[Launch]:
+        """Yields the launches that compute a range of experts and add the results to the sums.
+
+        The launches of `x_to_f16` must precede them. With `is_exact`, so few tokens are computed at
+        a time that all their items fit into the rows. Without it, items beyond the number of rows
+        are dropped.
+        """
+        stride = self.num_rows // self.launches.ffn.used if is_exact else tokens
+        firsts = range(0, tokens, stride)
+        if len(firsts) == 1:
+            yield self.launches.group(tokens)
+        for begin in range(experts.start, experts.stop, self.at_once):
+            group = range(begin, min(begin + self.at_once, experts.stop))
+            for first in firsts:
+                some, count = self.launches.from_token(first), min(stride, tokens - first)
+                if len(firsts) > 1:
+                    yield some.group(count)
+                yield from some.packed_values(parts, count, group, self.num_rows)
+
+
+def packed_experts(launches: ExpertLaunches) -> PackedExperts | None:
+    """Returns the `PackedExperts` of a feed-forward; None if its rows are not limited."""
+    packed, routed = launches.scratch.packed, launches.recording.routed
+    if packed is None or routed is None:
+        return None
+    at_once = routed.experts_at_once(launches.ffn.expert_weights.down.num_experts)
+    return PackedExperts(launches, packed.num_rows, at_once)
+
+
+def grouped_sum(launches: ExpertLaunches, parts: Parts, step: StepShape) -> Iterator[Call]:
+    """Yields the launches that compute and sum the values of all experts, grouped by expert."""
+    tokens, packed = step.rows(launches.x.rows), packed_experts(launches)
+    if packed is None:
+        yield from launches.grouped(parts, tokens)
+        yield launches.merge(tokens)
+    else:
+        experts = range(launches.ffn.expert_weights.down.num_experts)
+        yield from launches.x_to_f16(tokens)
+        yield from packed.values(parts, tokens, experts, is_exact=step.is_exact)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cuda.launchers import dequantise, f16_rows
+from sharpi.ops.cuda.launchers import elementwise, f16_rows
 from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Matrix, StackedMatrix
@@ -78,7 +78,7 @@ class F16Matmul(Struct, frozen=True):
         if matrix.quant_type is QuantType.F16:
             weights = matrix.data
         else:
-            yield dequantise.dequantise(
+            yield elementwise.dequantise(
                 matrix.data,
                 weights,
                 quant_type=matrix.quant_type,

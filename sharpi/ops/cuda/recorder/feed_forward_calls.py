@@ -9,14 +9,12 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches
+from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, grouped_sum
 from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.linear_calls import declare_input
-from sharpi.ops.cuda.recorder.packed_experts import grouped_sum
-from sharpi.ops.cuda.recorder.route_prediction import RoutePrediction
-from sharpi.ops.cuda.recorder.slotted_expert_calls import SlottedExpertCalls
+from sharpi.ops.cuda.recorder.slotted_expert_calls import RoutePrediction, SlottedExpertCalls
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import StackedMatrix
 

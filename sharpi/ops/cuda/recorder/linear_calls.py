@@ -6,6 +6,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.launchers.matvec import (
     MAX_PARTS,
     MatvecPart,
@@ -23,7 +24,6 @@ from sharpi.ops.cuda.recorder.f16_matmul import (
     supports_f16_matmul,
 )
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import Matrix, StackedMatrix
 
 

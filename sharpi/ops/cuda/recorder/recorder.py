@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
-from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_limits import check_type
+from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.launchers import argmax, elementwise, embed
+from sharpi.ops.cuda.launchers import elementwise
 from sharpi.ops.cuda.launchers.experts import route
 from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, Routes, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
@@ -21,7 +22,7 @@ from sharpi.ops.cuda.recorder.head_linear_calls import head_linear
 from sharpi.ops.cuda.recorder.linear_calls import Part, linear
 from sharpi.ops.cuda.recorder.recorder_recurrent import RecurrentOnGpu
 from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
-from sharpi.ops.cuda.recorder.route_prediction import (
+from sharpi.ops.cuda.recorder.slotted_expert_calls import (
     RoutePrediction,
     RoutePredictions,
     from_last_layer,
@@ -32,7 +33,6 @@ from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
-from sharpi.ops.cuda.unsupported import check_type
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
@@ -90,7 +90,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         out = rec.value(table.columns)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            yield embed.embed(
+            yield elementwise.embed(
                 rec.weights.span(table.data),
                 inputs.ids,
                 rec.of(out),
@@ -268,7 +268,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
 
         def calls(step: StepShape) -> Iterable[Call]:
             if step.largest:
-                yield argmax.argmax(
+                yield elementwise.argmax(
                     rec.of(logits),
                     self._outputs.largest,
                     rows=1,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_limits import raise_unsupported
+from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.launchers import recurrent
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StateSlice
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.cuda.unsupported import raise_unsupported
 from sharpi.ops.interface import FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,

@@ -2,9 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from sharpi.ops.cuda.launchers import elementwise, layer_norm, rms_norm, split_join
-from sharpi.ops.cuda.launchers.attention import gate_heads, rope_angles, scale_by_position
-from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
+from sharpi.ops.cuda.launchers import elementwise, rms_norm
+from sharpi.ops.cuda.launchers.attention.heads import (
+    HeadNorm,
+    HeadRope,
+    gate_heads,
+    rope_angles,
+    scale_by_position,
+)
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
@@ -61,7 +66,7 @@ class RowsOnGpu:
         out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            yield layer_norm.layer_norm(
+            yield elementwise.layer_norm(
                 rec.of(x),
                 rec.weights.span(weight),
                 rec.weights.span(bias),
@@ -82,7 +87,7 @@ class RowsOnGpu:
         out = rec.value(2 * half)
 
         def calls(step: StepShape) -> Iterable[Call]:
-            yield rope_angles.rope_angles(
+            yield rope_angles(
                 rec.weights.span(table.frequencies),
                 self._inputs.positions,
                 rec.of(out),
@@ -155,7 +160,7 @@ class RowsOnGpu:
         rec.read_floats(x)
         rec.append(
             lambda step: [
-                scale_by_position.scale_by_position(
+                scale_by_position(
                     rec.of(x),
                     self._inputs.positions,
                     tokens=step.tokens,
@@ -175,7 +180,7 @@ class RowsOnGpu:
         rec.read_floats(gate, x)
         rec.append(
             lambda step: [
-                gate_heads.gate_heads(
+                gate_heads(
                     rec.of(x),
                     rec.of(gate),
                     tokens=step.tokens,
@@ -212,7 +217,7 @@ class RowsOnGpu:
 
         def calls(step: StepShape) -> Iterable[Call]:
             spans = [None if out is None else rec.of(out) for out in outs]
-            yield split_join.split(rec.of(x), spans, widths, runs=groups * step.rows(x.rows))
+            yield elementwise.split(rec.of(x), spans, widths, runs=groups * step.rows(x.rows))
 
         rec.append(calls)
 
@@ -226,7 +231,7 @@ class RowsOnGpu:
 
         def calls(step: StepShape) -> Iterable[Call]:
             spans = rec.of(first), rec.of(second), rec.of(out)
-            yield split_join.join(*spans, widths=widths, runs=groups * step.rows(first.rows))
+            yield elementwise.join(*spans, widths=widths, runs=groups * step.rows(first.rows))
 
         rec.append(calls)
         return out

@@ -4,18 +4,61 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
-from sharpi.ops.cuda.gpu_states import GpuStates
+from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.recorded import Calls, MissMode, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
-from sharpi.ops.cuda.replay.gpu_values import GpuValues, StepValues
-from sharpi.ops.cuda.replay.next_step import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
-from sharpi.ops.cuda.replay.step_outputs import Reply, Rows4, StepOutputs
+from sharpi.ops.cuda.replay.step_outputs import GpuValues, Reply, Rows4, StepOutputs, StepValues
 from sharpi.ops.cuda.replay.step_replay import StepReplay
+
+
+class NextStep(Struct, frozen=True):
+    """A step that was started right after the step with the inputs `before`."""
+
+    before: SequenceInputs
+    shape: StepShape
+    reply: Reply
+
+    @classmethod
+    def after(cls, before: SequenceInputs, shape: StepShape, reply: Reply) -> "NextStep":
+        """Returns the step after the inputs `before`, whose page table is copied."""
+        return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
+
+    def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
+        """Returns True if `sequences` and `shape` are those of this started step.
+
+        `token` is the token id with which the GPU started it.
+        """
+        if shape != self.shape or len(sequences) != 1:
+            return False
+        sequence, before = sequences[0], self.before
+        return (
+            int(sequence.ids[0]) == token
+            and sequence.position == before.end
+            and sequence.state == before.state
+            and np.array_equal(sequence.outputs, before.outputs)
+            and np.array_equal(sequence.pages[: len(before.pages)], before.pages)
+        )
+
+
+def may_run_ahead(before: SequenceInputs) -> bool:
+    """Returns True if the position after these inputs is in the same KV page as their last one.
+
+    Only then may the GPU start the next step, because the sequence may not have the next page yet.
+    """
+    return before.end % PAGE_POSITIONS > 0
+
+
+def _num_pages(before: SequenceInputs) -> int:
+    """Returns the number of pages up to the position after the inputs."""
+    return before.end // PAGE_POSITIONS + 1
+
 
 _LEAST_POSITIONS = 256
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer
@@ -22,9 +23,106 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.recorded import Calls, MissMode, StepShape
 from sharpi.ops.cuda.recording import Stage
 from sharpi.ops.cuda.replay.program import GpuProgram
-from sharpi.ops.cuda.replay.prompt_inputs import PromptInputs
-from sharpi.ops.cuda.replay.prompt_stash import PromptStash, StashSizes
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
+
+
+class PromptInputs:
+    """The ids, positions and output rows of up to `max_batches` batches.
+
+    With sliding-window layers, they include the frames of these layers' pages, for each batch.
+    """
+
+    def __init__(self, device: Device, inputs: StepInputs, max_batches: int) -> None:
+        self._device, self._inputs = device, inputs
+        self._counts = inputs.counts_of_tokens
+        self._num_pages = 0 if inputs.frames is None else inputs.num_pages
+        row = sum(self._counts) + self._num_pages
+        self._host: IntArray = np.zeros((max_batches, row), np.int32)
+        self._all = Span(device.allocate(self._host.nbytes), 0, self._host.nbytes)
+
+    def write(self, batches: Sequence[tuple[IntArray, int, IntArray]], pages: IntArray) -> None:
+        """Copies (ids, position, output rows) of all batches to the GPU at once.
+
+        `pages` is the prompt's page table, (pages,).
+        """
+        tokens, _, _ = self._counts
+        for row, (ids, position, outputs) in zip(self._host, batches, strict=False):
+            row[: len(ids)] = ids
+            row[tokens : tokens + len(ids)] = range(position, position + len(ids))
+            row[2 * tokens : 2 * tokens + len(outputs)] = outputs
+            if self._inputs.frames is not None:
+                frames = row[sum(self._counts) :]
+                self._inputs.frames.write(frames, position, position + len(ids), pages)
+        used = self._host[: len(batches)]
+        self._device.upload(self._all.part(0, used.nbytes), used)
+
+    def select(self, index: int) -> None:
+        """Copies the inputs of batch `index` to the memory of `StepInputs`, for the next step."""
+        at = index * self._host.shape[1] * self._host.itemsize
+        target = self._inputs.of_tokens
+        self._device.copy(target, self._all.part(at, target.num_bytes))
+        if self._num_pages:
+            size = self._num_pages * self._host.itemsize
+            table = self._inputs.window_tables.part(0, size)
+            self._device.copy(table, self._all.part(at + target.num_bytes, size))
+
+
+class StashSizes(Struct, frozen=True):
+    """The sizes of a stash: its page size and numbers of pages."""
+
+    max_tokens: int  # the most tokens of a prompt
+    page_tokens: int
+    gpu_pages: int
+    host_pages: int = 0  # pages in page-locked memory
+
+    def holds(self, tokens: int) -> bool:
+        """Returns True if there are pages for `tokens` tokens."""
+        pages = -(-tokens // self.page_tokens)
+        return tokens <= self.max_tokens and pages <= self.gpu_pages + self.host_pages
+
+    def spilled_pages(self, tokens: int) -> int:
+        """Returns the number of pages in RAM that `tokens` tokens use."""
+        return max(0, -(-tokens // self.page_tokens) - self.gpu_pages)
+
+
+class PromptStash:
+    """The memory of a stash, divided into arrays with one row per token.
+
+    Array i stores one intermediate value, in rows of `array_bytes[i]` bytes.
+    """
+
+    def __init__(self, device: Device, array_bytes: Sequence[int], sizes: StashSizes) -> None:
+        self.sizes = sizes
+        self._array_bytes = tuple(array_bytes)
+        self._gpu_tokens = sizes.gpu_pages * sizes.page_tokens
+        self._host_tokens = sizes.host_pages * sizes.page_tokens
+        size = sum(array_bytes) * self._gpu_tokens
+        self._gpu = Span(device.allocate(size), 0, size)
+        self._host = self._gpu.part(0, 0)
+        if sizes.host_pages:
+            size = sum(array_bytes) * self._host_tokens
+            self._host = Span(device.mapped(size)[0], 0, size)
+
+    def row_pairs(
+        self, array: int, first: int, rows: Span, row_bytes: int
+    ) -> Iterator[tuple[Span, Span]]:
+        """Yields pairs of spans, between which rows are copied: part of `rows`, part of the array.
+
+        `rows` belong to the tokens from `first` on. There are two pairs if some of these tokens are
+        in GPU pages and others in host pages.
+        """
+        count = rows.num_bytes // row_bytes
+        on_gpu = min(count, max(0, self._gpu_tokens - first))
+        parts = (
+            (self._gpu, self._gpu_tokens, first, 0, on_gpu),
+            (self._host, self._host_tokens, first + on_gpu - self._gpu_tokens, on_gpu, count),
+        )
+        for pool, tokens, token, begin, end in parts:
+            if begin < end:
+                size = (end - begin) * row_bytes
+                at = sum(self._array_bytes[:array]) * tokens + token * self._array_bytes[array]
+                yield rows.part(begin * row_bytes, size), pool.part(at, size)
+
 
 # Pairs of an array of the stash and the buffer whose rows are in it.
 StashedBuffers = tuple[tuple[int, Buffer], ...]

@@ -8,8 +8,8 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.replay.gpu_values import GpuValues, StepValues
-from sharpi.ops.cuda.window_frames import WindowFrames
+from sharpi.ops.cuda.kv_cache import WindowFrames
+from sharpi.ops.cuda.replay.step_outputs import GpuValues, StepValues
 
 _INT_BYTES, _FLOAT_BYTES = 4, 4
 _NO_STATE = -1

@@ -6,10 +6,15 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 
 from sharpi.device.device import Event, Work
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.gpu_kernels import waits_for_last_launch
+from sharpi.device.launch import Kernel, Launch, Span, overlap
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
+from sharpi.ops.cuda.launchers import elementwise, matvec, slot_route
+from sharpi.ops.cuda.launchers.attention import attention, heads
+from sharpi.ops.cuda.launchers.experts import experts, host_items
 from sharpi.ops.cuda.recorded import (
     Attend,
     AwaitWord,
@@ -23,8 +28,81 @@ from sharpi.ops.cuda.recorded import (
     WriteWord,
 )
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.cuda.replay.folding import COUNTERS, folded
-from sharpi.ops.cuda.replay.launch_order import overlapping
+
+COUNTERS = 4096  # int32 zeros that tell the last block of a launch that it is the last
+
+
+def folded(calls: Iterable[Call], counters: Span) -> Iterator[Call]:
+    """Yields the calls; one launch replaces two if a kernel can do the work of both.
+
+    The next launch may be folded into that one in turn. The results have the same bits. `counters`
+    are int32 that are 0 between launches.
+    """
+    before: Call | None = None
+    for call in calls:
+        both = _both(before, call, counters)
+        if both is None and before is not None:
+            yield before
+        before = call if both is None else both
+    if before is not None:
+        yield before
+
+
+def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
+    if not (isinstance(first, Launch) and isinstance(second, Launch)):
+        return None
+    match first.kernel.file, second.kernel.file:
+        case "heads", "attention" | "split_attention":
+            return attention.with_heads(first, second)
+        case "attention" | "split_attention", "attention_merge":
+            return attention.with_merge(first, second, counters)
+        case "matvec", "rms_norm":
+            return matvec.with_norm(first, second, counters)
+        case "matvec", "route":
+            return matvec.with_route(first, second, counters)
+        case "matvec", "slot_policy":
+            return slot_route.with_slots(first, second)
+        case "gather_experts", "experts_gate_up":
+            return host_items.with_gather(first, second)
+        case "experts_down", "rms_norm":
+            return experts.down_with_norm(first, second, counters)
+        case _ if _writes_over(first, second):
+            return None
+        case "heads", "join":
+            return heads.with_join(first, second)
+        case "split", "quantise":
+            return elementwise.with_quantise(first, second)
+        case "experts_product", "quantise":
+            return experts.product_with_quantise(first, second)
+    return None
+
+
+def _writes_over(first: Launch, second: Launch) -> bool:
+    """Returns True if a launch writes to memory that the launch before it reads.
+
+    Buffers are used again as soon as nothing reads them. The blocks of one launch may be at any
+    place at a time, unless one waits for the others.
+    """
+    read = [each for each in first.arguments if isinstance(each, Span)]
+    written = [each for i in second.writes if isinstance(each := second.arguments[i], Span)]
+    return any(overlap(one, other) for one in read for other in written)
+
+
+def overlapping(calls: Iterable[Call]) -> Iterator[Call]:
+    """Yields the calls, with programmatic dependent launches where possible.
+
+    A launch is marked as dependent if its kernel itself waits for the preceding launch, and if the
+    preceding call is a launch. After a copy or another call, the launch starts in stream order.
+    """
+    before: Call | None = None
+    for call in calls:
+        is_after = isinstance(before, Launch)
+        before = call
+        if is_after and isinstance(call, Launch) and waits_for_last_launch(call.kernel.file):
+            yield replace(call, is_dependent=True)
+        else:
+            yield call
+
 
 MAX_GRAPHS = 32  # the most graphs that are kept
 

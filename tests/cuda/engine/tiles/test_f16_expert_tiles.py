@@ -20,7 +20,7 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
-from sharpi.ops.cuda.launchers.experts import tiles
+from sharpi.ops.cuda.launchers.experts import experts_grouped
 from sharpi.ops.cuda.routed_rows import RoutedRows
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
@@ -139,7 +139,7 @@ def test_experts_need_enough_items(
     items: int, load: Load, entries: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 8 experts 40 tokens use two each."""
-    monkeypatch.setattr(tiles, "TILED_ITEMS", items)
+    monkeypatch.setattr(experts_grouped, "TILED_ITEMS", items)
     load(model("qwen3moe", tmp_path), **SIZES).logits(IDS)
     assert bool(count(entries, "experts_f16_product")) == (items <= 10)
 

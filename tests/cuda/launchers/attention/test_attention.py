@@ -11,9 +11,9 @@ from kv_pages import PAGE, pack_pages
 from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 Array = npt.NDArray[Any]
 

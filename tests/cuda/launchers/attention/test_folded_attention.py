@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from sharpi.config import KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.attention.attention import (
     attention,
     scratch_bytes,
@@ -28,6 +27,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     KvCacheSlice,
     heads,
 )
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 
 POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans
 Array = npt.NDArray[Any]

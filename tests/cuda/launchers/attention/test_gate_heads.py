@@ -4,7 +4,7 @@ from device_arrays import read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.attention.gate_heads import gate_heads
+from sharpi.ops.cuda.launchers.attention.heads import gate_heads
 from sharpi.ops.interface import HeadGate
 
 

@@ -7,9 +7,14 @@ from products import random_tokens
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.launchers.attention.heads import HeadGroup, HeadNorm, HeadRope, heads
-from sharpi.ops.cuda.launchers.attention.join_heads import with_join
-from sharpi.ops.cuda.launchers.split_join import join
+from sharpi.ops.cuda.launchers.attention.heads import (
+    HeadGroup,
+    HeadNorm,
+    HeadRope,
+    heads,
+    with_join,
+)
+from sharpi.ops.cuda.launchers.elementwise import join
 
 TOKENS, HALF = 2, 16
 

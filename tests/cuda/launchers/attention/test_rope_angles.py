@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.attention.rope_angles import rope_angles
+from sharpi.ops.cuda.launchers.attention.heads import rope_angles
 from sharpi.ops.interface import RopeTable
 
 

@@ -4,7 +4,7 @@ from device_arrays import read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.attention.scale_by_position import scale_by_position
+from sharpi.ops.cuda.launchers.attention.heads import scale_by_position
 
 
 @pytest.mark.parametrize("width", [1, 256, 300])

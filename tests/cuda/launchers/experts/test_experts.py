@@ -17,8 +17,8 @@ from quant_weights import FLOAT_TYPES, TYPES
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Activation
 
 EXPERTS, USED, TOKENS, ROWS = 4, 3, 2, 64

@@ -13,11 +13,11 @@ from products import EXACT_ERROR, operand, random_tokens
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts_grouped
-from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
-from sharpi.ops.cuda.launchers.experts.tiles import supports_f16_tiles
+from sharpi.ops.cuda.launchers.experts.experts_grouped import supports_f16_tiles
+from sharpi.ops.cuda.launchers.experts.route import group_routes
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Activation
 
 TYPES = pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts.experts_gathered import with_gather
+from sharpi.ops.cuda.launchers.experts.host_items import with_gather
 
 LOADS = [(), ((1, 3, 1),), ((2, 4, 2), (0, 3, 0))]
 

@@ -12,9 +12,9 @@ from quant_weights import FLOAT_TYPES, TYPES
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
-from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
+from sharpi.ops.cuda.launchers.experts.route import group_routes
+from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Activation
 
 TOKENS, EXPERTS, USED = 11, 3, 2

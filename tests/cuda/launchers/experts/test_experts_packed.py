@@ -10,8 +10,8 @@ from products import random_tokens
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.experts import experts_grouped, experts_packed
-from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
+from sharpi.ops.cuda.launchers.experts import experts_grouped, route
+from sharpi.ops.cuda.launchers.experts.route import group_routes
 
 TOKENS, EXPERTS, USED, ROWS = 300, 7, 3, 5
 ITEMS = TOKENS * USED
@@ -34,7 +34,7 @@ def _packed(device: Device, ids: np.ndarray, group: range, capacity: int) -> tup
     packed_offsets, packed_items = empty(device, 4 * (len(group) + 1)), empty(device, 4 * capacity)
     item_rows, is_over = empty(device, 4 * ITEMS), upload(device, np.zeros(1, np.int32))
     device.launch(
-        experts_packed.pack_routes(
+        route.pack_routes(
             offsets.part(4 * group.start, 4 * (len(group) + 1)),
             *(items, packed_offsets, packed_items, item_rows, is_over),
             experts=len(group),
@@ -81,7 +81,7 @@ def test_sums_of_groups_have_the_bits_of_one(device: Device, has_residual: bool)
         if is_packed:
             rows = np.zeros_like(values)
             rows[: lists.offsets[-1]] = values[lists.items[: lists.offsets[-1]]]
-        launch = experts_packed.merge_group(
+        launch = route.merge_group(
             *(upload(device, rows), spans[0], item_rows if is_packed else None, spans[1], sums),
             experts=group,
             num_experts=EXPERTS,

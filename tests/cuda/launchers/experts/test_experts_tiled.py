@@ -15,11 +15,10 @@ from quant_weights import QUANTISED_TYPES
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.activations import activation_bytes
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
-from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
-from sharpi.ops.cuda.launchers.experts.tiles import supports_tiles
-from sharpi.ops.cuda.matvec_layout import lanes_of_row
+from sharpi.ops.cuda.launchers.experts.experts_grouped import supports_tiles
+from sharpi.ops.cuda.launchers.experts.route import group_routes
+from sharpi.ops.cuda.matvec_layout import activation_bytes, lanes_of_row
 from sharpi.ops.interface import Activation
 
 EXPERTS, USED = 2, 1

@@ -6,8 +6,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
-from sharpi.ops.cuda.launchers.experts.gather_experts import GatherPiece, gather_experts
-from sharpi.ops.cuda.launchers.waits import CopyWait
+from sharpi.ops.cuda.launchers.experts.host_items import CopyWait, GatherPiece, gather_experts
 
 EXPERTS = 3
 

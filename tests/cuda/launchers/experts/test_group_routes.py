@@ -4,7 +4,7 @@ from device_arrays import empty, read, upload
 from expert_weights import random_routes
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.launchers.experts.group_routes import group_routes
+from sharpi.ops.cuda.launchers.experts.route import group_routes
 
 
 @pytest.mark.parametrize(

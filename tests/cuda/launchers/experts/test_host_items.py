@@ -3,7 +3,7 @@ import pytest
 from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
-from sharpi.ops.cuda.expert_slots.mailbox import Mailbox
+from sharpi.ops.cuda.expert_slots.host_experts import Mailbox
 from sharpi.ops.cuda.launchers.experts.host_items import host_items, host_predictions, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300

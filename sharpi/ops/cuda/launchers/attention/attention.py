@@ -5,9 +5,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, Scalar, Span, is_same_address
+from sharpi.device.launch import (
+    Argument,
+    Kernel,
+    Launch,
+    Scalar,
+    Span,
+    argument_indices,
+    flat,
+    is_same_address,
+    named,
+)
 from sharpi.ops.cuda.launchers.attention import tiled_attention
-from sharpi.ops.cuda.launchers.attention.attention_arguments import AttentionArguments
 from sharpi.ops.cuda.launchers.attention.heads import (
     NO_GROUP,
     GroupArguments,
@@ -15,8 +24,65 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     groups_of,
     is_interleaved,
 )
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, named
-from sharpi.ops.cuda.launchers.warps import whole_warps
+from sharpi.ops.cuda.matvec_layout import whole_warps
+
+
+class AttentionArguments(NamedTuple):
+    """The arguments in the order of kernels/cuda/attention/attention.cu, which explains them.
+
+    The fields from `done` on are for launches that are folded into attention: the merge of spans,
+    and the preparation of heads. By default nothing is folded in.
+    """
+
+    queries: Argument
+    keys: Argument
+    values: Argument
+    page_tables: Argument
+    sequences: Argument
+    positions: Argument
+    scratch: Argument
+    table_stride: Argument
+    num_heads: Argument
+    heads_each: Argument
+    key_dim: Argument
+    value_dim: Argument
+    scale: Argument
+    window: Argument
+    is_chunked: Argument
+    soft_cap: Argument
+    done: Argument = None
+    sinks: Argument = None
+    out: Argument = None
+    quantised: Argument = None
+    planes: Argument = np.int32(0)
+    hadamard: Argument = np.int32(0)
+    q: GroupArguments = NO_GROUP
+    k: GroupArguments = NO_GROUP
+    v: GroupArguments = NO_GROUP
+    interleaved: Argument = np.int32(0)
+    row_floats: Argument = np.int32(0)
+
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, int, int], block: int, shared_bytes: int
+    ) -> Launch:
+        """Returns a launch with these arguments."""
+        return Launch(
+            kernel,
+            grid,
+            block,
+            flat(self),
+            writes=argument_indices(AttentionArguments, *self._written()),
+            shared_bytes=shared_bytes,
+        )
+
+    def _written(self) -> list[str]:
+        names = ["scratch"]
+        if self.done is not None:
+            names += ["done", "out", "quantised"]
+        if self.q != NO_GROUP:
+            names += ["keys", "values", "k.pages", "v.pages"]
+        return names
+
 
 SPAN_POSITIONS: Final = 256
 MAX_VALUE_DIM: Final = 1024

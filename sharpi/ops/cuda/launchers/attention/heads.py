@@ -7,9 +7,19 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.config import F16_TYPES, KvType, KvTypes
-from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.launch import (
+    Argument,
+    Kernel,
+    Launch,
+    Span,
+    argument_indices,
+    flat,
+    is_same_address,
+    named,
+)
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat, named
+from sharpi.ops.cuda.launchers.elementwise import JoinArguments
+from sharpi.ops.interface import HeadGate
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3
@@ -157,3 +167,107 @@ def groups_of(launch: Launch) -> list[GroupArguments]:
 def is_interleaved(launch: Launch) -> Argument:
     """Returns the argument `interleaved` of a launch of `heads`: 1 for RoPE pairs (2i, 2i + 1)."""
     return named(HeadsArguments, launch.arguments).interleaved
+
+
+_BLOCK = 128
+
+
+class JoinHeadsArguments(NamedTuple):
+    """The arguments of join_heads.cu."""
+
+    heads: GroupArguments
+    first: Argument
+    out: Argument
+    width: Argument
+    interleaved: Argument
+
+
+def with_join(heads: Launch, join: Launch) -> Launch | None:
+    """Returns one launch for `heads` in place and for a `join` with each of them behind a run.
+
+    Returns None if there are other heads, or if they are not the second part of `join`.
+    """
+    given = named(HeadsArguments, heads.arguments)
+    following = JoinArguments(*join.arguments)
+    group = given.a
+    is_alone = given.b == NO_GROUP and group.pages is None
+    is_second = is_same_address(group.x, following.second) and not is_same_address(
+        group.x, following.first
+    )
+    if not (is_alone and is_second and group.head_dim == following.second_width):
+        return None
+    tokens, num_heads, dim = given.tokens, group.num_heads, group.head_dim
+    assert isinstance(tokens, np.int32)
+    assert isinstance(num_heads, np.int32)
+    assert isinstance(dim, np.int32)
+    return Launch(
+        Kernel("join_heads", "join_heads"),
+        grid=(int(tokens * num_heads), 1, 1),
+        block=_BLOCK,
+        arguments=flat(
+            JoinHeadsArguments(
+                *(group, following.first, following.out, following.width, given.interleaved)
+            )
+        ),
+        writes=argument_indices(JoinHeadsArguments, "heads.x", "out"),
+        shared_bytes=4 * int(dim),
+    )
+
+
+_ANGLE_THREADS: Final = 128
+
+
+def rope_angles(
+    frequencies: Span, positions: Span, angles: Span, *, tokens: int, half: int, scale: float
+) -> Launch:
+    """Computes angles (T, 2, half): cosines, then sines, of position * frequency, times `scale`.
+
+    frequencies are (half,), positions int32 (T,).
+    """
+    return Launch(
+        Kernel("rope_angles", "rope_angles"),
+        grid=(tokens, -(-half // _ANGLE_THREADS), 1),
+        block=_ANGLE_THREADS,
+        arguments=(frequencies, positions, angles, np.int32(half), np.float32(scale)),
+        writes=frozenset({2}),
+    )
+
+
+_THREADS = 256
+
+
+def gate_heads(
+    x: Span, gate: Span, *, tokens: int, width: int, num_gates: int, activation: HeadGate
+) -> Launch:
+    """Multiplies x (T, width) in place by act(gate) (T, num_gates).
+
+    A row of x has `num_gates` parts of equal width, each with one gate.
+    """
+    softplus = activation is HeadGate.SOFTPLUS
+    return Launch(
+        Kernel("gate_heads", "gate_heads"),
+        grid=(-(-width // _THREADS), tokens, 1),
+        block=_THREADS,
+        arguments=(x, gate, np.int32(width), np.int32(width // num_gates), np.int32(softplus)),
+        writes=frozenset({0}),
+    )
+
+
+def scale_by_position(
+    x: Span, positions: Span, *, tokens: int, width: int, interval: int, rate: float, offset: int
+) -> Launch:
+    """Multiplies x (T, width) by 1 + rate * ln(1 + floor((position + offset) / interval))."""
+    return Launch(
+        Kernel("scale_by_position", "scale_by_position"),
+        grid=(-(-width // _THREADS), tokens, 1),
+        block=_THREADS,
+        arguments=(
+            x,
+            positions,
+            np.int32(width),
+            np.int32(interval),
+            np.float32(rate),
+            np.int32(offset),
+        ),
+        writes=frozenset({0}),
+    )

@@ -6,21 +6,118 @@ activations are quantised to one plane. Activations in f16 (`F16Rows`) go to the
 `experts_f16`, whose results have other bits.
 """
 
+from typing import Final
+
 import numpy as np
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cuda.launchers.experts import experts_f16
 from sharpi.ops.cuda.launchers.experts.experts import (
     TILE_ROWS,
     GpuStackedMatrix,
     gate_up_threads,
     kernel,
 )
-from sharpi.ops.cuda.launchers.experts.tiles import ROWS_OF_TILE, shares, supports_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows
-from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, rows_at_once
+from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, reads_floats, rows_at_once
 from sharpi.ops.interface import Activation
+
+ROWS_OF_TILE: Final = 64  # kTileRows
+TILED_ITEMS: Final = 6  # mean tokens per expert; an estimate that no GPU has confirmed
+_LEAST_BLOCKS_OF_ROWS: Final = 16
+_F16_TYPES: Final = frozenset({QuantType.F16, QuantType.BF16})
+_COLUMNS_OF_PIECE: Final = 8  # of 16 bytes, at multiples of which rows must begin
+
+
+def fills_tiles(tokens: int, used: int, experts: int) -> bool:
+    """Returns True if tokens with `used` experts each give an expert enough items on average."""
+    return tokens * used >= TILED_ITEMS * experts
+
+
+def supports_tiles(quant_type: QuantType, planes: int) -> bool:
+    """Returns True if tensor cores can multiply this type with activations of so many planes."""
+    return planes == 1 and not reads_floats(quant_type, planes)
+
+
+def supports_f16_tiles(quant_type: QuantType, planes: int, columns: int) -> bool:
+    """Returns True if tensor cores can multiply matrices of this type with activations in f16.
+
+    `planes` are those of quantised activations, 0 for floats (`--precision f32`). Rows of another
+    number of columns than a multiple of 8 do not begin at multiples of 16 bytes.
+    """
+    return planes > 0 and quant_type in _F16_TYPES and columns % _COLUMNS_OF_PIECE == 0
+
+
+def shares(experts: int) -> int:
+    """Returns how many blocks share an expert's tiles: more blocks if there are few experts."""
+    return max(1, _LEAST_BLOCKS_OF_ROWS // experts)
+
+
+def f16_gate_up(
+    x: F16Rows,
+    offsets: Span,
+    items: Span,
+    gate: GpuStackedMatrix,
+    up: GpuStackedMatrix,
+    hidden: Span,
+    *,
+    quant_type: QuantType,
+    activation: Activation,
+    experts: int,
+    used: int,
+    columns: int,
+    rows: int,
+    hidden_planes: int,
+    input_weights: Span | None = None,
+    is_packed: bool = False,
+) -> Launch:
+    """Computes what `experts_grouped.gate_up` does, in f16; columns are a multiple of 8."""
+    return Launch(
+        _f16_kernel("experts_f16_gate_up", quant_type),
+        grid=(-(-rows // TILE_ROWS), experts, shares(experts)),
+        block=BLOCK,
+        arguments=(
+            *(*x, offsets, items, gate.addresses, gate.bias, gate.factors),
+            *(up.addresses, up.bias, up.factors, input_weights, hidden),
+            *map(np.int32, (used, columns, rows, hidden_planes, activation, is_packed)),
+        ),
+        writes=frozenset({11}),
+        referenced=gate.referenced + up.referenced,
+    )
+
+
+def f16_product(
+    x: F16Rows,
+    offsets: Span,
+    items: Span | None,
+    stacked: GpuStackedMatrix,
+    out: Span,
+    *,
+    quant_type: QuantType,
+    experts: int,
+    used: int,
+    columns: int,
+    rows: int,
+    input_weights: Span | None = None,
+    is_packed: bool = False,
+) -> Launch:
+    """Computes what `experts_grouped.product` does, in f16; columns are a multiple of 8."""
+    return Launch(
+        _f16_kernel("experts_f16_product", quant_type),
+        grid=(-(-rows // ROWS_OF_TILE), experts, shares(experts)),
+        block=BLOCK,
+        arguments=(
+            *(*x, offsets, items, stacked.addresses, stacked.bias, stacked.factors),
+            *(input_weights, out, *map(np.int32, (used, columns, rows, is_packed))),
+        ),
+        writes=frozenset({8}),
+        referenced=stacked.referenced,
+    )
+
+
+def _f16_kernel(operation: str, quant_type: QuantType) -> Kernel:
+    """Returns an operation's kernel for a type; both types are compiled together."""
+    return Kernel(operation, f"{operation}_{quant_type.name.lower()}")
 
 
 def gate_up(
@@ -48,7 +145,7 @@ def gate_up(
     With `is_packed`, the result's rows are in the order of `items`.
     """
     if isinstance(x, F16Rows):
-        return experts_f16.gate_up(
+        return f16_gate_up(
             *(x, offsets, items, gate, up, hidden),
             quant_type=quant_type,
             activation=activation,
@@ -101,7 +198,7 @@ def product(
     With `is_packed`, the result's rows are in the order of `items`.
     """
     if isinstance(x, F16Rows):
-        return experts_f16.product(
+        return f16_product(
             *(x, offsets, items, stacked, out),
             quant_type=quant_type,
             experts=experts,

@@ -5,14 +5,13 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.device.launch import Kernel, Launch, Span, argument_indices, flat
 from sharpi.ops.cuda.launchers.experts.slot_arguments import (
     DECISION_WRITES,
     DecisionArguments,
     SlotPolicyArguments,
     TableArguments,
 )
-from sharpi.ops.cuda.launchers.named_arguments import argument_indices, flat
 from sharpi.ops.slot_rules import real, whole
 
 LEARNED_KEEP = whole("LearnedKeep")  # the only policy that has maps
