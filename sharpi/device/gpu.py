@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sharpi.device.cuda import check_gpu
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
-from sharpi.system.native_threads import start_native
+from sharpi.system.process import start_native
 
 if TYPE_CHECKING:
     from sharpi.device.cuda import CudaDevice

@@ -13,7 +13,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
-from sharpi.ops.state_layout import state_bytes
+from sharpi.ops.recurrent import state_bytes
 from sharpi.system.files import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
 

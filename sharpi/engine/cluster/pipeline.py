@@ -28,7 +28,7 @@ from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
 from sharpi.ops.cpu.program import IntArray
-from sharpi.ops.cuda.replay.gpu_values import StepValues, on_host
+from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
 
 
 class RemotePart:

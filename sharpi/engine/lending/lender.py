@@ -18,7 +18,7 @@ from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.program import Program, ProgramLimits
-from sharpi.ops.cpu.stacked_matrix_params import piece_params
+from sharpi.ops.cpu.recorder_experts import piece_params
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights
 from sharpi.system.process import Closing, start_native
