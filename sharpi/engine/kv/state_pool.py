@@ -2,7 +2,7 @@
 
 from sharpi.engine.kv.pages import Pool, State
 from sharpi.errors import ContextFullError
-from sharpi.ops.state_layout import num_draft_states, num_states
+from sharpi.ops.recurrent import num_draft_states, num_states
 from sharpi.tiers.settings import EngineSettings
 
 
