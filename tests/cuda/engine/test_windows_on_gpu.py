@@ -16,7 +16,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cuda.window_frames import SPARE_FRAMES
+from sharpi.ops.cuda.kv_cache import SPARE_FRAMES
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
 

@@ -2,8 +2,7 @@
 
 from sharpi.ops.cuda.recorded import PassCounts
 from sharpi.ops.cuda.replay.program import GpuProgram
-from sharpi.ops.cuda.replay.prompt_program import PromptProgram, token_bytes
-from sharpi.ops.cuda.replay.prompt_stash import StashSizes
+from sharpi.ops.cuda.replay.prompt_program import PromptProgram, StashSizes, token_bytes
 from sharpi.tiers.expert_memory import StashPlan
 
 

@@ -21,7 +21,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.launchers.experts import experts_grouped
-from sharpi.ops.cuda.routed_rows import RoutedRows
+from sharpi.ops.cuda.recorded import RoutedRows
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
 
