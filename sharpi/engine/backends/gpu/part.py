@@ -36,6 +36,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
+from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
 from sharpi.tiers.expert_memory import NO_STASH
 from sharpi.tiers.settings import EngineSettings
 
