@@ -5,6 +5,7 @@ import pytest
 from sharpi.hub.catalogue import (
     BITS,
     CATALOGUE,
+    approximate_bytes,
     entries_like,
     find_entry,
     short_names,
@@ -63,6 +64,13 @@ def test_what_a_short_name_means(text: str, name: str) -> None:
 @pytest.mark.parametrize("text", ["qwen3", "qwen3:31b", "qwen3:30b:Q2_K", ""])
 def test_what_is_no_short_name(text: str) -> None:
     assert find_entry(text) is None
+
+
+@pytest.mark.parametrize(("quant", "size"), [(None, 18), ("q8_0", 32), ("IQ9_X", None)])
+def test_size_of_a_model_to_fetch(quant: str | None, size: int | None) -> None:
+    known = approximate_bytes(ModelName("Qwen/Qwen3-30B-A3B-GGUF", quant))
+    assert (known and known // 10**9) == size
+    assert approximate_bytes(ModelName("some/other", "Q8_0")) is None
 
 
 def test_words() -> None:

@@ -1,9 +1,14 @@
-"""An answer on the screen: wrapped words, Markdown, code, folded reasoning, and what ends it."""
+"""An answer on the screen: words, Markdown, code, reasoning; the lines above and below it."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from sharpi.cli.chat.chat import status_line
+from sharpi.cli.chat.saved_conversation import show_messages
 
 pytest.importorskip("pyte")
 from terminal import FAKE_ENGINE, Terminal
@@ -134,3 +139,38 @@ def test_ctrl_c_keeps_what_was_said(tmp_path: Path) -> None:
 )
 def test_blocks_end_at_empty_lines_but_not_in_fences(text: str, done: str) -> None:
     assert split_blocks(text) == (done, text[len(done) :])
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "last"), [(6, "line 5"), (7, "... 1 more line"), (9, "... 3 more lines")]
+)
+def test_hidden_lines_are_counted(
+    num_lines: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\n".join(f"line {number}" for number in range(num_lines))
+    show_messages([{"role": "assistant", "content": text}])
+    assert capsys.readouterr().err.splitlines()[-1] == last
+
+
+CONVERSATION: Any = SimpleNamespace(
+    model=Path("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf"),
+    num_tokens=12_345,
+    context_size=32_768,
+    timings=SimpleNamespace(decode_tokens_per_second=25.0),
+)
+NUMBERS = " · 12345 of 32768 tokens · 25.0 tokens/s"
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        (120, "Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL"),
+        (60, "Qwen3-Coder-30B..."),
+        (20, "Qwen3..."),
+    ],
+)
+def test_a_long_name_is_cut(monkeypatch: pytest.MonkeyPatch, columns: int, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    line = status_line(CONVERSATION)
+    assert line == f" {name}{NUMBERS}"
+    assert len(line) < max(columns, 50)

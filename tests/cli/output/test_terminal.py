@@ -1,11 +1,14 @@
 """Text on a terminal: lines end between words, whatever the pieces that it comes in."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from sharpi.cli.output.terminal import fitted
 
 pyte = pytest.importorskip("pyte")
 
@@ -83,3 +86,26 @@ def test_run_wraps_at_a_terminal(tmp_path: Path) -> None:
     command = (*FAKE_ENGINE, "run", "m.gguf", "Hi")
     with Terminal(command, tmp_path, columns=WIDTH, SCRIPTS=answer) as terminal:
         terminal.wait_for("One day she saw a\nbeautiful butterfly.\n")
+
+
+LONG = "error: 'llama3' is neither a file nor a model; write sharpi run -p 'llama3' instead"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_no_word_is_cut(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = fitted(LONG, Screen(), indent=2).split("\n")
+    assert max(map(len, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == LONG
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
+def test_what_fits_or_goes_elsewhere_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert fitted("a  b\n  c", Screen()) == "a  b\n  c"
+    assert fitted(LONG, io.StringIO()) == LONG
