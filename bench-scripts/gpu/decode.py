@@ -19,8 +19,7 @@ from gpu.engines import Engines, device_opener
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
-from sharpi.engine.measure.benchmark import run_benchmark
-from sharpi.engine.measure.benchmark_row import BenchmarkTest
+from sharpi.engine.measure.benchmark import BenchmarkTest, run_benchmark
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import SharpiError
 from sharpi.units import parse_size

@@ -14,7 +14,7 @@ import numpy as np
 from sharpi.config import KvType, RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.measure.kv_loss import token_losses
+from sharpi.engine.measure.perplexity import token_losses
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 
 _KEY = " 48151"

@@ -1,16 +1,22 @@
 """DraftModel: a second, smaller model with the same vocabulary, which drafts for the first."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
 from itertools import zip_longest
 
 from sharpi.config import DraftKind, RunConfig
 from sharpi.engine.kv.pages import shared_length
+from sharpi.engine.placement.placement import Placement
 from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence
+from sharpi.engine.settings import decide
 from sharpi.errors import ContextFullError, UsageError
-from sharpi.gguf.reader import GgufFile
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.hardware.info import HardwareInfo
+from sharpi.model.config import read_config
 from sharpi.speculation.draft import Draft, Drafter, likely_tokens
+from sharpi.tiers.plan import Tier, TierPlan
+from sharpi.units import format_bytes
 
 _TOKENS = "tokenizer.ggml.tokens"
 
@@ -127,3 +133,33 @@ class ModelDrafter:
     def close(self) -> None:
         """Returns the sequence to the DraftModel."""
         self._model.release(self._sequence)
+
+
+def draft_model_notes(
+    config: RunConfig, file: GgufFile, plan: TierPlan, hardware: HardwareInfo
+) -> Iterator[str]:
+    """Yields sentences on the draft model, if there is one.
+
+    Raises UsageError for another vocabulary, ModelFileError for a file that is no model.
+    """
+    path = config.speculation.draft_model
+    if path is None:
+        return
+    own = draft_config(config, plan.context_size)
+    with open_gguf(path) as draft:
+        check_vocabulary(file, draft)
+        model = read_config(draft)
+        placed = Placement(own, draft, model, decide(own, draft, model, hardware), hardware).plan()
+    taken = placed.bytes_in(Tier.RAM)
+    yield (
+        f"the draft model {path.name} takes {format_bytes(taken)} of RAM more than this plan has;"
+        f" a draft reads {format_bytes(_read(placed))}, a token of the model"
+        f" {format_bytes(_read(plan))}"
+    )
+    if plan.bytes_in(Tier.RAM) + taken > plan.ram_budget:
+        yield "the model and its draft model have no room in RAM together; give a smaller -c"
+
+
+def _read(plan: TierPlan) -> int:
+    """Returns the bytes of weights that a token reads, from all tiers."""
+    return sum(plan.speed.bytes_per_token.values())

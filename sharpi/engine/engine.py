@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sharpi.engine.features import Features
 from sharpi.engine.generation import Session
 from sharpi.engine.load_decisions import LoadDecisions
-from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
+from sharpi.engine.prompt_cache.model_digest import arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import refuse_unknown

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.load_decisions import LoadDecisions
-from sharpi.engine.prompt_cache.arithmetic import arithmetic_of
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder
-from sharpi.engine.prompt_cache.model_digest import ModelDigest
+from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
@@ -118,7 +117,10 @@ class FeatureBuilder:
         parts = self._all_parts(decided, weights, tier, own, records)
         head = _head(decided, weights, own) if decided.model.has_head else None
         drops_windows = decided.settings.window_pages > 0
-        memory = ModelMemory(parts, head, self._share.remote, drops_windows=drops_windows)
+        memory = ModelMemory(
+            parts, None if head is None else head.pages, self._share.remote,
+            drops_windows=drops_windows,
+        )  # fmt: skip
         draft_model = self._draft_model(decided, weights.output.rows)
         speculator = Speculator(
             decided.config.speculation,
@@ -182,8 +184,7 @@ def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords
 
 def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":
     """Builds the MTP head, on the threads of the last part on the CPU, if there is one."""
-    from sharpi.engine.backends.head_experts import HeadExperts
-    from sharpi.engine.backends.head_part import HeadPart
+    from sharpi.engine.backends.draft_head import HeadExperts, HeadPart
 
     model, settings, plan = decided.model, decided.settings, decided.plan
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]

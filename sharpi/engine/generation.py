@@ -7,11 +7,16 @@ from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, SampledToken, TextDelta
-from sharpi.engine.sampling.timings import Timings
-from sharpi.engine.scheduling.model import Model
+from sharpi.engine.sampling.text_delta import (
+    FinishInfo,
+    FinishReason,
+    SampledToken,
+    TextDelta,
+    Timings,
+)
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.engine.scheduling.steps import Model
 
 
 class Generation:

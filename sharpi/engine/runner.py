@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sharpi.engine.backends.kept_routes import KeptRoutes
-from sharpi.engine.backends.model_memory import ModelMemory
 from sharpi.engine.backends.model_part import (
+    KeptRoutes,
     ModelPart,
     RemoteLayers,
     Segment,
@@ -16,8 +15,8 @@ from sharpi.engine.backends.model_part import (
     Values,
     batches,
 )
-from sharpi.engine.kv.pages import Pool
-from sharpi.engine.kv.state_pool import state_pools
+from sharpi.engine.backends.recorded_part import ModelMemory
+from sharpi.engine.kv.pages import Pool, state_pools
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.sampling.sampler import NOT_FINITE
 from sharpi.engine.sockets import StepObserver

@@ -1,9 +1,8 @@
 """Decides EngineSettings from the request, the model and the machine by pure functions."""
 
 from sharpi.config import KvTypes, RunConfig, SpeculationConfig
-from sharpi.engine.kv.kv_choice import choose_kv_types
+from sharpi.engine.kv.kv_choice import choose_kv_types, kv_pages
 from sharpi.engine.kv.kv_cut import checked_keep, pages_of
-from sharpi.engine.kv.kv_pool import kv_pages
 from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile

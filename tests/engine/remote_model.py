@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.head_part import HeadPart
-from sharpi.engine.backends.model_memory import ModelMemory
+from sharpi.engine.backends.draft_head import HeadPart
 from sharpi.engine.backends.model_part import StepOfPart, Values
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.cluster.step_message import read_step, step_body
 from sharpi.engine.engine import Engine
 from sharpi.engine.runner import Runner
@@ -114,7 +114,9 @@ def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
     remote = LateLayers(late, num_ranks, config.hidden_size)
     head = HeadPart(config, weights, settings, own.pool) if config.has_head else None
     parts: Any = [own, remote, output]
-    memory = ModelMemory(parts, head, parts[1], drops_windows=settings.window_pages > 0)
+    memory = ModelMemory(
+        parts, head and head.pages, parts[1], drops_windows=settings.window_pages > 0
+    )
     runner = Runner(
         settings, weights.output.rows, parts, memory,
         has_states=bool(config.states), remote=parts[1], returns_hidden=head is not None,

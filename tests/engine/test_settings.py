@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from sharpi.config import RunConfig
-from sharpi.engine.kv.gpu_kv_choice import gpu_buffers
+from sharpi.engine.kv.kv_choice import gpu_buffers
 from sharpi.engine.placement.gpu_memory import gpu_scratch_bytes
 from sharpi.engine.settings import active_bytes, decide
 from sharpi.errors import UsageError

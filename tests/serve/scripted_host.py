@@ -14,8 +14,7 @@ from gguf import TokenType
 
 from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta
-from sharpi.engine.sampling.timings import Timings
+from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta, Timings
 from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sharpi.cli.options.output_format import ConstrainedAnswers
     from sharpi.dialogue.formats.harmony import ChannelSplitter
     from sharpi.engine.generation import Generation
-    from sharpi.engine.sampling.timings import Timings
+    from sharpi.engine.sampling.text_delta import Timings
     from sharpi.speculation.statistics import DraftStatistics
     from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 

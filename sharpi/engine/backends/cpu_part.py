@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sharpi.engine.backends.kept_inputs import KeptInputs
 from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
-from sharpi.engine.backends.program_limits import program_limits
-from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.backends.recorded_part import RecordedPart, program_limits
 from sharpi.engine.kv.window_pages import windows_of
 from sharpi.hardware.memory import probe_memory
 from sharpi.model.config import ModelConfig
@@ -20,7 +18,7 @@ from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
-from sharpi.ops.cpu.program import Program, StepArrays, place_pages
+from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer, place_pages
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.recurrent import num_states
@@ -28,6 +26,28 @@ from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
+
+
+class KeptInputs:
+    """The arrays of `abi.Step` that only steps with dropped keys and values need."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._slots = np.zeros(settings.batch_size, np.int32)
+        self._num_kept = np.zeros(settings.num_parallel, np.int32)
+        self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
+
+    def join(self, step: abi.Step) -> None:
+        """Points `step` to the arrays."""
+        step.slots = int_pointer(self._slots)
+        step.num_kept = int_pointer(self._num_kept)
+        step.kept_table = int_pointer(self._pages)
+
+    def write(self, row: int, tokens: slice, positions: IntArray, segment: Segment) -> None:
+        """Writes a segment, whose tokens have `positions` (tokens,), as sequence `row`."""
+        self._slots[tokens] = positions - segment.num_dropped
+        self._num_kept[row] = segment.num_kept
+        if segment.kept_pages is not None:
+            self._pages[row, : len(segment.kept_pages)] = segment.kept_pages
 
 
 class CpuPart(RecordedPart[Program]):

@@ -9,14 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import Values
+from sharpi.engine.backends.recorded_part import program_limits
+from sharpi.experts.native.feed import ExpertFeed
+from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.store_layout import LayerLayout, read_layout
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import KvCache
-from sharpi.ops.cpu.program import IntArray, Program
+from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.tiers.expert_memory import TOKENS
+from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import HEAD_BATCH
 from sharpi.tiers.settings import EngineSettings
 
 
@@ -93,3 +104,105 @@ class DraftHead(ABC):
             del self._program
         if self._owns_pool:
             self._pool.close()
+
+
+_DECODED = 4  # a pass of at most so many tokens runs on the threads for decoding
+
+
+class HeadPart(DraftHead):
+    """Runs an MTP head on the CPU, and owns its keys and values.
+
+    `experts` has slots for the head's experts; it is None if RAM holds all of them.
+    """
+
+    follows_drafts = True
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        pool: ThreadPool | None,
+        experts: "HeadExperts | None" = None,
+    ) -> None:
+        mixer = config.head_mixer
+        assert mixer is not None
+        assert mixer.kv_shape is not None
+        super().__init__(config, weights, settings, pool)
+        self._experts = experts
+        self.pages = KvCache([mixer.kv_shape], settings.num_pages, settings.kv_types)
+        self._inputs = StepArrays(HEAD_BATCH, 1, settings.pages_per_sequence)
+
+    def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
+        for first in range(0, len(ids), HEAD_BATCH):
+            own = slice(first, first + HEAD_BATCH)
+            self._run(ids[own], position + first, pages, hidden[own], num_outputs=0)
+
+    def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
+        most = len(ids) - HEAD_BATCH
+        if most > 0:
+            self.fill(ids[:most], position, pages, hidden[:most])
+            ids, hidden, position = ids[most:], hidden[most:], position + most
+        program = self._run(ids, position, pages, hidden, num_outputs=1)
+        return HeadOutput(program.hidden[0], program.logits[0])
+
+    def _run(
+        self, ids: IntArray, position: int, pages: IntArray, hidden: Values, num_outputs: int
+    ) -> Program:
+        program, step, count = self._program, self._inputs.step, len(ids)
+        self._inputs.write(0, 0, ids, position, pages)
+        self._inputs.request_outputs(0, count - 1)
+        step.num_tokens, step.num_outputs = count, num_outputs
+        program.incoming[:count] = hidden
+        s = self._settings
+        threads = s.num_threads if count <= _DECODED else s.num_batch_threads
+        if self._experts is not None:
+            self._experts.begin_step(count)
+        program.run(step, self._pool, threads)
+        if self._experts is not None:
+            self._experts.end_step()
+        return program
+
+    def _recorder(self) -> Recorder:
+        limits = program_limits(self._settings, HEAD_BATCH, max_outputs=1)
+        feed = None if self._experts is None else self._experts.feed
+        return Recorder(limits, self.pages, feed)
+
+    def close(self) -> None:
+        super().close()
+        if self._experts is not None:
+            self._experts.close()
+            self._experts = None
+
+
+class HeadExperts:
+    """The slots of the MTP head's layer, as planned; `close` ends the reads.
+
+    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
+    """
+
+    def __init__(self, file: GgufFile, model: ModelConfig, plan: TierPlan) -> None:
+        layer, used = model.num_layers, model.num_experts_per_token
+        whole = read_layout(file, layer + 1)
+        layout = replace(whole, layers=(*(LayerLayout(),) * layer, whole.layers[layer]))
+        slots = (*(0,) * layer, plan.layers[layer].ram_slots)
+        policy = PolicySettings(PolicyKind.SLRU, model.num_experts, used, slots)
+        self._policy = NativePolicy(policy)
+        settings = StoreSettings(slots, TOKENS * used, used * layout.largest_slot)
+        self._store = ExpertStore(layout, settings, self._policy)
+        self.feed = ExpertFeed(self._store, None, used)
+        self._store.start()
+
+    def begin_step(self, num_tokens: int) -> None:
+        """Begins a step of the head."""
+        self.feed.begin_step(may_predict=False, is_prompt=num_tokens > 1)
+
+    def end_step(self) -> None:
+        """Ends a step; raises ModelFileError if an expert could not be read."""
+        self.feed.check_step()
+
+    def close(self) -> None:
+        """Ends the reads and frees the slots."""
+        self.feed.close()
+        self._store.close()
+        self._policy.close()

@@ -1,15 +1,18 @@
-"""RecordedPart: a model's part with its recorded steps, pages and states, on any processor."""
+"""RecordedPart: recorded steps, pages and states of layers; ModelMemory: those of all parts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from sharpi.engine.backends.model_part import StepRoutes, Values
-from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
-from sharpi.ops.cpu.program import IntArray
+from sharpi.engine.backends.model_part import HostBytes, ModelPart, RemoteLayers, StepRoutes, Values
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, StateMemory
+from sharpi.ops.cpu.program import IntArray, ProgramLimits
+from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
     from sharpi.ops.cuda.gpu_weights import GpuStates
     from sharpi.ops.cuda.kv_cache import GpuKvCache
+
 
 P = TypeVar("P", bound=StepRoutes)
 
@@ -77,3 +80,135 @@ class RecordedPart(ABC, Generic[P]):
 
         Makes the KV cache have at least `num_pages` pages, if it can grow.
         """
+
+
+T = TypeVar("T")
+
+
+class ModelMemory:
+    """Copies, reads and writes KV pages and recurrent states in all parts.
+
+    `head_pages` are the keys and values of an MTP head, with the same page numbers.
+
+    Copies and drops are also passed on to other machines. Pages and states there are never read or
+    written here, since a prompt cache needs all layers on this machine. With `drops_windows`, a
+    page may lack the keys and values of sliding-window layers. `is_host_memory`: any thread may
+    read pages and states while no step writes to them.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[ModelPart],
+        head_pages: "PartCache | None",
+        remote: RemoteLayers | None,
+        *,
+        drops_windows: bool,
+    ) -> None:
+        self._parts = [part for part in parts if isinstance(part, RecordedPart)]
+        self._remote, self._drops_windows = remote, drops_windows
+        self._caches: list[PartCache] = [part.cache for part in self._parts]
+        self._caches += [] if head_pages is None else [head_pages]
+        self._states: list[PartStates] = [part.states for part in self._parts]
+        self.is_host_memory = remote is None and all(part.is_host_memory for part in self._parts)
+
+    def _prepare_change(self, num_pages: int = 0) -> None:
+        for part in self._parts:
+            part.prepare_change(num_pages)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copies a page of the KV cache to another, in all layers."""
+        self._prepare_change(1 + max(source, target))
+        for cache in self._caches:
+            cache.copy_page(source, target)
+        if self._remote is not None:
+            self._remote.copy_page(source, target)
+
+    def drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
+        """Drops a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
+        free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
+        for cache in self._caches:
+            cache.drop_windows(page, **free)
+        if self._remote is not None:
+            self._remote.drop_windows(page, **free)
+
+    def copy_state(self, source: int, target: int) -> None:
+        """Copies a recurrent state to another one, in all recurrent layers."""
+        self._prepare_change()
+        for states in self._states:
+            states.copy(source, target)
+        if self._remote is not None:
+            self._remote.copy_state(source, target)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page of the KV cache, in all layers."""
+        return sum(cache.page_bytes for cache in self._caches)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state, in all recurrent layers."""
+        return sum(states.state_bytes for states in self._states)
+
+    def read_page(self, page: int, target: HostBytes) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,)."""
+        for cache, own in _shares(target, self._caches, lambda each: each.page_bytes):
+            cache.read_page(page, own)
+
+    def write_page(self, page: int, source: HostBytes) -> None:
+        """Overwrites a page in all layers with `source`, bytes that `read_page` has read."""
+        self._prepare_change(1 + page)
+        for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
+            cache.write_page(page, own)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of one page without sliding-window layers; 0 where these keep all pages."""
+        return sum(cache.partial_bytes for cache in self._caches if self._drops_windows)
+
+    def read_partial(self, page: int, target: HostBytes) -> None:
+        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
+        for cache, own in _shares(target, self._caches, lambda each: each.partial_bytes):
+            cache.read_partial(page, own)
+
+    def write_partial(self, page: int, source: HostBytes) -> None:
+        """Overwrites a page, except its sliding-window layers, with bytes from `read_partial`."""
+        self._prepare_change(1 + page)
+        for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
+            cache.write_partial(page, own)
+
+    def read_state(self, state: int, target: HostBytes) -> None:
+        """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
+        self._prepare_change()
+        for states, own in _shares(target, self._states, lambda each: each.state_bytes):
+            states.read(state, own)
+
+    def write_state(self, state: int, source: HostBytes) -> None:
+        """Overwrites a state in all recurrent layers with bytes that `read_state` has read."""
+        self._prepare_change()
+        for states, own in _shares(source, self._states, lambda each: each.state_bytes):
+            states.write(state, own)
+
+
+def _shares(
+    data: HostBytes, owners: Iterable[T], size: Callable[[T], int]
+) -> Iterator[tuple[T, HostBytes]]:
+    """Yields each owner with its part of `data`; `size` returns the bytes of an owner's part."""
+    at = 0
+    for owner in owners:
+        yield owner, data[at : at + size(owner)]
+        at += size(owner)
+
+
+def program_limits(
+    settings: EngineSettings, max_tokens: int, max_outputs: int, *, drops_keys: bool = False
+) -> ProgramLimits:
+    """Returns limits for steps of at most `max_tokens` tokens and `max_outputs` outputs."""
+    return ProgramLimits(
+        max_tokens=max_tokens,
+        max_outputs=max_outputs,
+        max_positions=settings.pages_per_sequence * PAGE_POSITIONS,
+        precision=settings.rounding,
+        instruction_set=settings.instruction_set,
+        shares_rows=len({place.node for place in settings.places}) > 1,
+        drops_keys=drops_keys,
+    )

@@ -1,16 +1,134 @@
-"""Chooses the types of keys and values: f16 where there is room, otherwise rotated q8_0."""
+"""Chooses the types of keys and values and the size of the KV cache, by the memory there is."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from sharpi.config import KvTypes, RunConfig
-from sharpi.engine.kv.gpu_kv_choice import choose_on_gpu
+from msgspec import Struct
+
+from sharpi.config import KvType, KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import kv_bytes, supports_kv_types
-from sharpi.tiers.planner import default_ram
+from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types
+from sharpi.ops.recurrent import state_bytes
+from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import default_ram, plan_tiers
+from sharpi.tiers.scratch import scratch_bytes
+from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.units import format_bytes
+
+# What attention on a GPU takes beside the KV cache (sharpi/ops/cuda/recorder/attention_calls.py):
+# partial results of a split context, and one layer's keys and values, gathered in order.
+_PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
+
+
+class GpuFit(Struct, frozen=True, order=True):
+    """The layers and slots for which GPUs have room beside a whole context's keys and values.
+
+    `num_layers` counts the layers on GPUs. `slots` is the fewest expert slots of any layer with
+    slots, but at most `recommended`. Both numbers of slots are 0 if no layer has slots.
+    """
+
+    num_layers: int
+    slots: int
+    recommended: int
+
+
+class KvOnGpu(Struct, frozen=True):
+    """The layers that GPUs compute, and the reason why f16 takes too much VRAM.
+
+    `why_not_f16` is None if it does not.
+    """
+
+    layers: frozenset[int] = frozenset()
+    why_not_f16: str | None = None
+
+
+def choose_on_gpu(
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    hardware: HardwareInfo,
+    positions: int,
+    window_pages: int = 0,
+) -> KvOnGpu:
+    """Returns the layers that GPUs compute with f16 keys and values of a whole context.
+
+    `why_not_f16` is set if q8_0 leaves room for more. Without a GPU there are no layers.
+    `window_pages` is as for `kv_bytes`.
+    """
+    vrams = usable_vrams(config, hardware)
+    if not vrams:
+        return KvOnGpu()
+    settings = _provisional_settings(config, positions, window_pages)
+
+    def planned(kind: KvType) -> TierPlan:
+        facts = read_facts(file, model, KvTypes(kind, kind))
+        sizes = KnownSizes(gpu_scratch=gpu_buffers(facts, model, settings))
+        return plan_tiers(facts, hardware, config, settings, sizes)
+
+    f16, q8 = planned("f16"), planned("q8_0")
+    needed = kv_bytes(model.attention, positions, window_pages=window_pages)
+    return KvOnGpu(_on_gpu(f16), _why_not_f16(f16, q8, model.num_layers, needed, sum(vrams)))
+
+
+def _why_not_f16(
+    f16_plan: TierPlan, q8_plan: TierPlan, num_layers: int, f16_bytes: int, vram: int
+) -> str | None:
+    """Returns the reason against f16 if q8_0 leaves room for more layers or slots, else None."""
+    f16, q8 = _gpu_fit(f16_plan), _gpu_fit(q8_plan)
+    if q8 <= f16:
+        return None
+    needed, of_layers = format_bytes(f16_bytes), f"of {num_layers} layers"
+    beside = f"f16 would take {needed}, and beside it {format_bytes(vram)} of VRAM would have room"
+    if q8.num_layers > f16.num_layers:
+        return f"{beside} for {f16.num_layers} {of_layers}, not for {q8.num_layers}"
+    wanted = f"of the {q8.recommended} recommended experts of a layer"
+    return f"{beside} for {f16.slots} {wanted}, not for {q8.slots}"
+
+
+def _provisional_settings(config: RunConfig, positions: int, window_pages: int) -> EngineSettings:
+    """Returns settings for a KV cache of `positions` positions, before the others are decided."""
+    return EngineSettings(
+        context_size=positions,
+        batch_size=min(config.batch_size, positions),
+        rounding="int8",
+        instruction_set="",
+        num_threads=1,
+        num_batch_threads=1,
+        window_pages=window_pages,
+        num_parallel=config.num_parallel,
+    )
+
+
+def gpu_buffers(facts: ModelFacts, model: ModelConfig, settings: EngineSettings) -> int:
+    """Estimates the bytes of a GPU's buffers, slightly too high; the final plan counts them."""
+    positions = settings.context_size
+    largest = max((kv_bytes([shape], positions) for shape in model.attention), default=0)
+    buffers = scratch_bytes(
+        facts.widths,
+        batch_size=settings.batch_size,
+        num_positions=positions,
+        rounding=settings.rounding,
+        num_threads=settings.num_threads,
+    )
+    return buffers + _PARTS_BYTES + 2 * min(largest, _GATHERED_BYTES)
+
+
+def _on_gpu(plan: TierPlan) -> frozenset[int]:
+    return frozenset(i for place in plan.gpus for i in place.layers)
+
+
+def _gpu_fit(plan: TierPlan) -> GpuFit:
+    on_gpu = _on_gpu(plan)
+    counts = [
+        (min(layer.vram_slots, layer.recommended_slots), layer.recommended_slots)
+        for layer in plan.layers
+        if layer.index in on_gpu and layer.num_experts
+    ]
+    return GpuFit(len(on_gpu), *min(counts, default=(0, 0)))
+
 
 _F16, _Q8_0 = KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")
 
@@ -67,3 +185,87 @@ def _free_bytes(
 
 def _is_dense_in_ram(name: str, on_gpu: Collection[int]) -> bool:
     return not is_routed(name) and layer_of(name) not in on_gpu
+
+
+# Where the weights fill the memory, one part in so many of it is worth more as KV cache than as
+# room for experts.
+_KV_SHARE = 8
+
+
+def kv_pages(
+    config: RunConfig,
+    file: GgufFile,
+    model: ModelConfig,
+    hardware: HardwareInfo,
+    pages_per_sequence: int,
+    types: KvTypes,
+    window_pages: int = 0,
+) -> tuple[int, tuple[str, ...]]:
+    """Returns the number of pages for all sequences, at least one context's, and notes on it.
+
+    `window_pages` is as for `kv_bytes`.
+    """
+    wanted = config.num_parallel * pages_per_sequence
+    window_pages = window_pages if window_pages < wanted else 0
+    in_windows = [shape for shape in model.attention if shape.window and window_pages]
+    others = [shape for shape in model.attention if shape not in in_windows]
+    page_bytes = kv_bytes(others, PAGE_POSITIONS, types)
+    if config.num_parallel == 1 or not page_bytes:
+        return wanted, ()
+    weights = sum(tensor.num_bytes for tensor in file.tensors.values())
+    free_bytes = min(_unfilled_bytes(memory, weights) for memory in _memories(config, hardware))
+    free_bytes = max(0, free_bytes - kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types))
+    pages = max(pages_per_sequence, min(wanted, free_bytes // page_bytes))
+    if pages == wanted:
+        return pages, ()
+    return pages, (
+        f"the KV cache has room for {pages * PAGE_POSITIONS} positions, not for a whole context of"
+        f" each of {config.num_parallel} sequences; when they are long, the newest ones wait",
+    )
+
+
+def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
+    """Returns the bytes of RAM and, if a GPU may be used, of VRAM.
+
+    The pages of all layers may have to fit into each of them.
+    """
+    memories = [default_ram(hardware) if config.ram is None else config.ram]
+    vram = config.vram or hardware.free_vram
+    if config.device != "cpu" and vram:
+        memories.append(vram)
+    return memories
+
+
+def _unfilled_bytes(memory: int, weights: int) -> int:
+    return max(memory - weights, memory // _KV_SHARE)
+
+
+def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:
+    """Yields lines on the KV cache of one full context: its bytes by type, and its special parts.
+
+    `window_pages`: the pages that sliding-window layers have, 0 for all.
+    """
+    sizes = ", ".join(
+        f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"
+        for types in (KvTypes(kind, kind) for kind in KV_FORMATS)
+        if supports_kv_types(model.attention, types)
+    )
+    if model.attention:
+        yield f"keys and values of {context_size} positions, once all are used: {sizes}"
+    if any(shape.values_in_keys for shape in model.attention):
+        yield "its latent attention keeps one small row per position, so types save little"
+    windows = [shape for shape in model.attention if shape.window]
+    if windows:
+        largest = max(shape.window for shape in windows)
+        kept = f"{window_pages * PAGE_POSITIONS} at most" if window_pages else "those before it too"
+        yield (
+            f"{len(windows)} of {model.num_layers} layers read a window of {largest} positions at"
+            f" most, and keep {kept}"
+        )
+    states = sum(state_bytes(mixer.state_shapes) for mixer in model.mixers)
+    if states:
+        count = sum(bool(mixer.state_shapes) for mixer in model.mixers)
+        yield (
+            f"{count} of {model.num_layers} layers keep a state of {format_bytes(states)} in all,"
+            " whatever the context and the type"
+        )

@@ -1,4 +1,4 @@
-"""Pages of the KV cache: a Pool has the free ones, and a CachedPage is a page with its tokens.
+"""Pages and states: a Pool has the free ones, and a CachedPage is a page with its tokens.
 
 A page has the same number in every layer.
 """
@@ -6,7 +6,10 @@ A page has the same number in every layer.
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.recurrent import num_draft_states, num_states
+from sharpi.tiers.settings import EngineSettings
 
 State: TypeAlias = int  # a number of the recurrent layers' state, alike in all layers
 
@@ -106,3 +109,26 @@ def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
     if a[:length] == b[:length]:
         return length
     return next(i for i in range(length) if a[i] != b[i])
+
+
+class StatePool(Pool):
+    """A pool of the recurrent layers' states; empty for a model without such layers."""
+
+    def allocate(self) -> State:
+        """Returns a free state of undefined contents; raises ContextFullError if all are in use."""
+        state = super().allocate()
+        if state is None:
+            raise ContextFullError(
+                f"all {self.size} states of recurrent layers are in use by other sequences; reset"
+                " one of them first"
+            )
+        return state
+
+
+def state_pools(settings: EngineSettings, *, has_states: bool) -> tuple[StatePool, StatePool]:
+    """Returns the sequences' states and snapshots, and the states after each token of a check."""
+    if not has_states:
+        return StatePool(0), StatePool(0)
+    count = num_states(settings.num_parallel)
+    num_after = num_draft_states(settings.num_parallel, settings.max_drafts)
+    return StatePool(count), StatePool(num_after, first=count)

@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.engine.backends.model_memory import ModelMemory
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.kv.pages import State
-from sharpi.engine.prompt_cache.answer_ids import AnswerIds
-from sharpi.engine.prompt_cache.arithmetic import key_of
-from sharpi.engine.prompt_cache.cache_folder import CacheFolder
-from sharpi.engine.prompt_cache.checksum import Bytes
-from sharpi.engine.prompt_cache.model_digest import ModelDigest
-from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordName
-from sharpi.engine.prompt_cache.record_file import write_record
-from sharpi.engine.prompt_cache.record_index import RecordIndex
-from sharpi.engine.prompt_cache.record_reader import RecordReader
+from sharpi.engine.prompt_cache.cache_folder import AnswerIds, CacheFolder
+from sharpi.engine.prompt_cache.model_digest import ModelDigest, key_of
+from sharpi.engine.prompt_cache.record import (
+    HEADER_BYTES,
+    Bytes,
+    Record,
+    RecordName,
+    page_links,
+    write_record,
+)
+from sharpi.engine.prompt_cache.record_index import RecordIndex, RecordReader
 from sharpi.engine.prompt_cache.save_queue import Pending, SaveQueue
-from sharpi.engine.prompt_cache.token_chain import page_links
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.system.process import Closing
 

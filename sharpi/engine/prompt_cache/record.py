@@ -6,16 +6,98 @@ partial record only has the bytes of layers without windows, since the page's sl
 were dropped.
 """
 
+import ctypes
+import os
 import re
+import stat
 import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import c_size_t, c_uint64, c_void_p
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
-from sharpi.engine.prompt_cache.checksum import DIGEST_BYTES
-from sharpi.engine.prompt_cache.token_chain import LINK_BYTES, link_after
+from sharpi.native import declare, open_library
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+
+Bytes = npt.NDArray[np.uint8]
+
+DIGEST_BYTES = 16
+ROW_BYTES = 64  # of eight lanes
+_FIRST = np.arange(1, 9, dtype=np.uint64)
+
+
+class Checksum:
+    """A digest of data that is added in pieces; all but the last are whole rows of 64 bytes.
+
+    The native library mixes the data into eight lanes of 64 bits, and BLAKE2 makes the digest of
+    the lanes. It detects accidental changes, but is not secure against forged data.
+    """
+
+    def __init__(self) -> None:
+        self._lanes = _FIRST.copy()
+        self._num_bytes = 0
+
+    def add(self, data: Bytes) -> None:
+        """Adds contiguous bytes, without holding the GIL.
+
+        Raises ValueError if a previous piece ended with an incomplete row.
+        """
+        if self._num_bytes % ROW_BYTES:
+            raise ValueError("only the last piece may end within a row")
+        lanes = self._lanes.ctypes.data_as(ctypes.POINTER(c_uint64))
+        _library().sharpi_mix_lanes(data.ctypes.data, data.nbytes, lanes)
+        self._num_bytes += data.nbytes
+
+    def digest(self) -> bytes:
+        """Returns the digest of all added bytes, 16 bytes long."""
+        length = self._num_bytes.to_bytes(8, "little")
+        return blake2b(self._lanes.tobytes() + length, digest_size=DIGEST_BYTES).digest()
+
+
+def checksum_of(data: Bytes) -> bytes:
+    """Returns the digest of contiguous bytes."""
+    checksum = Checksum()
+    checksum.add(data)
+    return checksum.digest()
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    signatures = {"sharpi_mix_lanes": (None, [c_void_p, c_size_t, ctypes.POINTER(c_uint64)])}
+    return declare(open_library(), signatures)
+
+
+LINK_BYTES = 16
+ROOT = bytes(LINK_BYTES)  # before the first token
+
+
+def link_after(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """Returns the link after `tokens`, a digest of them and of all tokens before them.
+
+    `parent` is the link before `tokens`.
+    """
+    ids = np.asarray(tokens, np.int32).tobytes()
+    return blake2b(parent + ids, digest_size=LINK_BYTES).digest()
+
+
+def page_links(tokens: Sequence[int]) -> list[bytes]:
+    """Returns the link before each page of the tokens, and the one after the last whole page.
+
+    A link is a digest of all tokens up to a position.
+    """
+    links = [ROOT]
+    for start in range(0, len(tokens) - PAGE_POSITIONS + 1, PAGE_POSITIONS):
+        links.append(link_after(links[-1], tokens[start : start + PAGE_POSITIONS]))
+    return links
+
 
 HEADER_BYTES = 512
 KEY_BYTES = 16
@@ -110,3 +192,79 @@ def parse_header(header: bytes) -> tuple[Record, bytes]:
 
 def _digest(head: bytes) -> bytes:
     return blake2b(head, digest_size=DIGEST_BYTES).digest()
+
+
+TEMPORARY = ".sharpi-part-"  # how files begin that are being written
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """Yields the descriptor of a new file, which replaces `path` at the end.
+
+    If the caller's block raises an exception, the new file is removed.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0):
+            yield descriptor
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[int, int]]:
+    """Yields a file's descriptor and size; raises RecordFault unless it is regular, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordFault("it is not a regular file")
+        yield descriptor, status.st_size
+    finally:
+        os.close(descriptor)
+
+
+def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
+    """Writes a record and its time of use atomically; leaves no file if it raises OSError."""
+    header = record.header(checksum_of(data))
+    with replacing(path) as descriptor:
+        write_all(descriptor, header)
+        write_all(descriptor, data.data)
+        os.utime(descriptor, ns=(time_ns, time_ns))
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Writes all of the data; raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_record(path: Path, expected: Record, data: Bytes) -> None:
+    """Reads the page and the state of the expected record into `data`.
+
+    Raises RecordFault for a file that does not have exactly this record, and OSError.
+    """
+    with opened(path) as (descriptor, size):
+        record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, 0))
+        if record.key != expected.key:
+            raise RecordFault("it is of another model")
+        if record != expected:
+            raise RecordFault("it is of another text")
+        if size != HEADER_BYTES + record.num_bytes:
+            raise RecordFault("it is cut short, or too long")
+        read_all(descriptor, data, HEADER_BYTES)
+    if checksum_of(data) != checksum:
+        raise RecordFault("it is damaged")
+
+
+def read_all(descriptor: int, data: Bytes, at: int) -> None:
+    """Fills `data` from offset `at` of a file; raises RecordFault at its end, and OSError."""
+    rest = data.data
+    while rest:
+        count = os.preadv(descriptor, [rest], at)
+        if not count:
+            raise RecordFault("it was cut short while it was read")
+        rest, at = rest[count:], at + count

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from sharpi.engine.backends.model_memory import ModelMemory
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.kv.pages import State
-from sharpi.engine.prompt_cache.checksum import Bytes
-from sharpi.engine.prompt_cache.record import Record
+from sharpi.engine.prompt_cache.record import Bytes, Record
 from sharpi.ops.cpu.buffers import aligned_bytes
 
 MAX_COPIED_BYTES = 256 << 20

@@ -12,8 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.config import ExpertConfig
-from sharpi.engine.backends.kept_routes import segment_routes, step_rows
-from sharpi.engine.backends.model_part import Segment, SlotTier, StepRoutes
+from sharpi.engine.backends.model_part import (
+    Segment,
+    SlotTier,
+    StepRoutes,
+    segment_routes,
+    step_rows,
+)
 from sharpi.engine.records.route_log import RouteLog
 from sharpi.errors import TraceFileError
 from sharpi.experts.profile import ExpertProfile, save_profile
@@ -22,7 +27,7 @@ from sharpi.ops.cpu.program import IntArray
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.engine.records.route_printer import RoutePrinter
+    from sharpi.engine.records.route_log import RoutePrinter
     from sharpi.experts.stats.skew import Skew
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import RunFacts
@@ -70,7 +75,7 @@ class ExpertRecords:
         """Makes these GPU slots the source of all counts; None if no expert has a GPU slot."""
         self._gpu = gpu
         if self._config.trace_routes:
-            from sharpi.engine.records.route_printer import RoutePrinter
+            from sharpi.engine.records.route_log import RoutePrinter
 
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
 

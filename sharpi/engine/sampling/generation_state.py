@@ -15,8 +15,8 @@ from sharpi.engine.sampling.text_delta import (
     PrefillProgress,
     SampledToken,
     TextDelta,
+    Timings,
 )
-from sharpi.engine.sampling.timings import Timings
 from sharpi.errors import UsageError
 from sharpi.tokenizer.stream import StopFilter, StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -1,19 +1,149 @@
 """The pages of the KV cache and the recurrent layers' state that one request computes in."""
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.kv.held_windows import HeldWindows
 from sharpi.engine.kv.kv_cut import Cut
 from sharpi.engine.kv.pages import CachedPage, State
-from sharpi.engine.scheduling.cut_pages import CutPages
+from sharpi.engine.kv.window_pages import HeldWindows
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
-from sharpi.engine.scheduling.table_state import TableState
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray
+
+
+class TableState:
+    """The state `now` that a request computes in, and states after each token of a step.
+
+    If `are_known`, it begins with the contents after `offset` tokens of `page`. `is_valid` is False
+    from the beginning of a step to its end, as a failed step spoils the state, unless the step
+    leaves a state after each token. Raises ContextFullError if all states are in use.
+    """
+
+    def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
+        self._snapshots, self._of_drafts = cache.states, cache.states_after
+        self.now, self.are_known = self._snapshots.allocate(page, offset)
+        self.after: deque[State] = deque()  # the tokens of the current step
+        self.is_valid = True
+        # The snapshot that this request continues from, if no other request does.
+        is_alone = page is not None and page.num_users == 1 and not page.children
+        is_alone = is_alone and page is not None and len(page.tokens) == offset
+        self._origin = (page, offset) if page is not None and is_alone else None
+
+    def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
+        """Begins a step; returns the states to store after each of its tokens.
+
+        The result is empty if the step has no drafts.
+        """
+        if num_drafts:
+            self.after.extend(self._of_drafts.allocate() for _ in range(num_tokens))
+        self.is_valid = bool(self.after)
+        return tuple(self.after)
+
+    def end_step(self, num_tokens: int) -> None:
+        """Makes `now` the state after `num_tokens` further tokens of the step."""
+        self.is_valid = True
+        for _ in range(num_tokens if self.after else 0):
+            self._of_drafts.free(self.now)
+            self.now = self.after.popleft()
+
+    def drop_rejected(self) -> None:
+        """Frees the states after drafts that were not accepted."""
+        while self.after:
+            self._of_drafts.free(self.after.popleft())
+
+    def save_snapshot(self, page: CachedPage, offset: int) -> None:
+        """Keeps a snapshot, after `offset` tokens of the page, for texts that begin the same."""
+        self._snapshots.save_copy(page, offset, self.now)
+
+    def release(self, place: tuple[CachedPage, int] | None) -> None:
+        """Gives up the state; a valid one is kept as a snapshot at `place`.
+
+        `place` is the last token's page, and the number of its tokens; None without tokens.
+        """
+        self.drop_rejected()
+        if not self.is_valid or place is None:
+            self._snapshots.free(self.now)
+            return
+        self._snapshots.save(*place, self.now)
+        if self._origin is not None and self._origin != place:
+            self._snapshots.supersede(*self._origin)
+
+
+class CutPages:
+    """Reserves the pages of a cut, at which each head keeps only some KV positions of a prompt.
+
+    `num_dropped` counts the positions that were dropped, 0 before the cut.
+    """
+
+    def __init__(self, cache: PrefixCache, cut: Cut) -> None:
+        self._cache, self._cut = cache, cut
+        self._pages: list[CachedPage] = []
+        self.num_dropped = 0
+
+    def findable(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Returns the tokens whose pages may come from the prefix cache.
+
+        They end before the window, whose queries choose the positions to keep.
+        """
+        return tokens[: self._cut.window]
+
+    def is_at(self, length: int) -> bool:
+        """Returns True if the cut happens after `length` tokens."""
+        return length == self._cut.length
+
+    def reserve(self) -> bool:
+        """Reserves the pages of the kept positions; returns False if there are not enough."""
+        while len(self._pages) < self._cut.num_pages:
+            page = self._cache.grow(self._pages[-1] if self._pages else self._cache.private_root)
+            if page is None:
+                return False
+            self._pages.append(page)
+        return True
+
+    @property
+    def num_missing(self) -> int:
+        """The number of pages that are still to be reserved."""
+        return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
+
+    def next_count(self, length: int, budget: int) -> int:
+        """Returns the number of tokens of the next step, at most `budget`.
+
+        The window before the cut has to be one step: the result is 0 if it exceeds the budget.
+        """
+        rest = self._cut.length - length
+        if rest <= 0:
+            return budget
+        if length < self._cut.window:
+            return min(budget, self._cut.window - length)
+        return rest if budget >= rest else 0
+
+    def added_to(self, segment: Segment) -> Segment:
+        """Returns `segment`, which ends at the cut, with the pages for the kept positions."""
+        pages = np.array([page.page for page in self._pages], np.int32)
+        return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
+
+    def drop(self) -> list[CachedPage]:
+        """Records that positions were dropped; returns the pages of the kept positions."""
+        self.num_dropped = self._cut.length - self._cut.num_kept
+        pages, self._pages = self._pages, []
+        return pages
+
+    def may_rewind(self, length: int) -> bool:
+        """Returns True if the cut has happened, and a text of `length` tokens would include it.
+
+        The text can then be shortened to `length` with the pages that it has.
+        """
+        return self.num_dropped > 0 and length >= self._cut.length
+
+    def release(self) -> None:
+        """Gives back the reserved pages if the cut has not used them."""
+        while self._pages:
+            self._cache.release(self._pages.pop())
+
 
 _WORTH_A_COPY = 4  # tokens; a shorter match in another request's page is computed again
 _FIRST_ROW = np.zeros(1, np.int32)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sharpi.engine.backends.model_part import HostBytes
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
-from sharpi.engine.prompt_cache.token_chain import ROOT, link_after
+from sharpi.engine.prompt_cache.record import ROOT, link_after
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS

@@ -16,13 +16,13 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
 from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
-from sharpi.engine.scheduling.model import Model
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
 from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.steps import (
     FaultIsolation,
+    Model,
     ScheduledRequest,
     StartedStep,
     StepComposer,

@@ -8,16 +8,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner, StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.speculation.speculator import StepDrafts
+from sharpi.tokenizer.tokenizer import Tokenizer
 
 _STEP_SECONDS = 0.2  # the target for a step of prompt tokens and decoded tokens together
 _LEAST_TOKENS, _FIRST_TOKENS = 32, 64
@@ -276,3 +279,18 @@ class FaultIsolation:
     def forget(self, request: Request) -> None:
         """Ends the suspicion of a request, as when the request has ended."""
         self.goals.pop(request, None)
+
+
+class Model(Protocol):
+    """The parts of an engine that a scheduler uses to compute requests."""
+
+    config: RunConfig  # the user's settings
+    runner: Runner  # computes the steps
+    tokenizer: Tokenizer  # turns tokens into text
+
+    @property
+    def page_store(self) -> PromptCache | None:
+        """Keeps pages for later runs; None without one."""
+
+    def proposer(self) -> TokenProposer:
+        """Returns what proposes tokens to the steps of one scheduler."""

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import SampledToken
-from sharpi.engine.scheduling.prompt_scores import PromptScores
+from sharpi.engine.sequence import PromptScores
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.hosted_model import MOST_BODY_BYTES, Loaded

@@ -9,8 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.engine.prompt_cache.arithmetic import key_of
-from sharpi.engine.prompt_cache.model_digest import ModelDigest
+from sharpi.engine.prompt_cache.model_digest import ModelDigest, key_of
 from sharpi.engine.prompt_cache.record import RecordFault
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost

@@ -12,7 +12,7 @@ from sharpi.cli.chat.prompt import Transcript
 from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.loader import load_engine
-from sharpi.engine.prompt_cache.answer_ids import AnswerIds, answer_file
+from sharpi.engine.prompt_cache.cache_folder import AnswerIds, answer_file
 
 LETTER = FakeTokenizer().encode("a", add_bos=False, parse_special=False)[0] - ord("a")
 

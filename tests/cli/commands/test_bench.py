@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine
 
 from sharpi.cli.commands.measuring import bench
-from sharpi.engine.measure.benchmark_row import BenchmarkRow
+from sharpi.engine.measure.benchmark import BenchmarkRow
 from sharpi.ops.cpu import machine_limits
 from sharpi.resources import native_library
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.loader import load_engine
-from sharpi.engine.measure.benchmark import run_benchmark
-from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
+from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest, run_benchmark
 from sharpi.ops.cpu import machine_limits
 from sharpi.ops.cuda import gpu_limits as gpu_limits
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from short_demo import LAYERS, short_demo
 
 from sharpi.config import ExpertConfig, RunConfig
-from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.part import GpuPart
+from sharpi.engine.backends.gpu.slots import HostFilling
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine

@@ -7,7 +7,7 @@ import pytest
 
 from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.model_memory import ModelMemory
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.engine.kv.kv_savings import kv_notes
+from sharpi.engine.kv.kv_choice import kv_notes
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.ops.cpu.kv_cache import kv_bytes

@@ -7,8 +7,7 @@ import pytest
 
 from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
-from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.kv.state_pool import StatePool
+from sharpi.engine.kv.pages import CachedPage, StatePool
 from sharpi.engine.runner import StepInFlight
 from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.engine.sequence import Sequence

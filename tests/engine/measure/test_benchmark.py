@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.measure.benchmark import run_benchmark
-from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest, deviation
-from sharpi.engine.measure.weight_traffic import WeightTraffic
+from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest, deviation, run_benchmark
+from sharpi.engine.measure.benchmark_processor import WeightTraffic
 from sharpi.engine.sequence import Sequence
 from sharpi.engine.settings import active_bytes
 from sharpi.model.weights import load_weights

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from sharpi.engine.engine import Engine
+from sharpi.engine.measure.benchmark import BenchmarkRow
 from sharpi.engine.measure.benchmark_processor import (
     BusTraffic,
     CpuProcessor,
     GpuProcessor,
     SeveralProcessors,
+    WeightTraffic,
     processor_of,
 )
-from sharpi.engine.measure.benchmark_row import BenchmarkRow
-from sharpi.engine.measure.weight_traffic import WeightTraffic
 from sharpi.model.weights import load_weights
 from sharpi.ops.cuda import gpu_limits as gpu_limits
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sharpi.engine.measure.kv_loss import KvLoss, token_losses
+from sharpi.engine.measure.perplexity import KvLoss, token_losses
 
 RNG = np.random.default_rng(4)
 LOGITS, REFERENCE = RNG.standard_normal((2, 300, 11)).astype(np.float32)

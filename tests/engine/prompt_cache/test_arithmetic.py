@@ -1,4 +1,4 @@
-from sharpi.engine.prompt_cache.arithmetic import arithmetic_files
+from sharpi.engine.prompt_cache.model_digest import arithmetic_files
 
 
 def test_the_code_of_pages_is_that_of_every_processor() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.engine.prompt_cache.cache_folder import CacheFolder, StoredFile
-from sharpi.engine.prompt_cache.record import RecordName
-from sharpi.engine.prompt_cache.record_file import TEMPORARY
+from sharpi.engine.prompt_cache.record import TEMPORARY, RecordName
 from sharpi.errors import UsageError
 
 KEY = b"k" * 16

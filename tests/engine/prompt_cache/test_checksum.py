@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharpi.engine.prompt_cache.checksum import Checksum, checksum_of
+from sharpi.engine.prompt_cache.record import Checksum, checksum_of
 
 pytestmark = pytest.mark.native
 

@@ -16,7 +16,7 @@ from scheduled import Heard, asked, finish, submit
 from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.prompt_cache import record_file
+from sharpi.engine.prompt_cache import record
 from sharpi.engine.scheduling.scheduler import Scheduler
 
 pytestmark = pytest.mark.native
@@ -292,7 +292,7 @@ def test_a_full_disk_is_one_note_and_loses_nothing(
     def fail(*values: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record_file, "write_all", fail)
+    monkeypatch.setattr(record, "write_all", fail)
     longer = [*PROMPT, *first, *PROMPT[:40]]
     expected, _, _ = ask("qwen3moe", longer)
     answer, cached, notes = ask("qwen3moe", longer, prompt_cache=tmp_path)
@@ -328,7 +328,7 @@ import sys
 from pathlib import Path
 from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.loader import load_engine
-from sharpi.engine.prompt_cache import prompt_cache, record_file
+from sharpi.engine.prompt_cache import prompt_cache, record
 model, folder, mode, number = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 if mode == "dies":
     import os
@@ -340,7 +340,7 @@ if mode == "dies":
         if written[0] > 9000 * number:
             os.kill(os.getpid(), 9)
         return count
-    record_file.os.write = write_some
+    record.os.write = write_some
 request = GenerationRequest(max_tokens=6, ignore_end=True, sampling=SamplingParams(temperature=0))
 with load_engine(RunConfig(model=model, context_size=256, prompt_cache=folder)) as engine:
     for text in eval(sys.stdin.read()):

@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sharpi.engine.prompt_cache.checksum import Bytes
-from sharpi.engine.prompt_cache.record import HEADER_BYTES, Record, RecordFault, parse_name
-from sharpi.engine.prompt_cache.record_file import read_record, write_record
+from sharpi.engine.prompt_cache.record import (
+    HEADER_BYTES,
+    Bytes,
+    Record,
+    RecordFault,
+    parse_name,
+    read_record,
+    write_record,
+)
 
 pytestmark = pytest.mark.native
 RECORD = Record(b"k" * 16, b"p" * 16, 128, tuple(range(40)), page_bytes=300, state_bytes=100)

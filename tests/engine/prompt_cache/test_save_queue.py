@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from sharpi.engine.prompt_cache import save_queue
-from sharpi.engine.prompt_cache.checksum import Bytes
-from sharpi.engine.prompt_cache.record import Record
+from sharpi.engine.prompt_cache.record import Bytes, Record
 from sharpi.engine.prompt_cache.save_queue import Pending, SaveQueue
 
 PAGE, STATE = 8, 4

@@ -18,7 +18,7 @@ from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from sharpi.cli.options.loading.speculation import SpeculationOptions
-    from sharpi.engine.measure.benchmark_row import BenchmarkRow, BenchmarkTest
+    from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest
 
 _COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of peak")
 _LINE = "{:<14} {:>7} {:>16} {:>16} {:>6} {:>8} {:>7}"
@@ -56,7 +56,7 @@ def bench(
 
 
 def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
-    from sharpi.engine.measure.benchmark_row import BenchmarkTest
+    from sharpi.engine.measure.benchmark import BenchmarkTest
 
     prompts, lengths = options.counts(options.n_prompt), options.counts(options.n_gen)
     if not any(prompts) and not any(lengths):
@@ -71,7 +71,7 @@ def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
 
     --spec-draft-n-max plus 1 replaces the 8. Yields nothing without --spec-type.
     """
-    from sharpi.engine.measure.benchmark_row import BenchmarkTest
+    from sharpi.engine.measure.benchmark import BenchmarkTest
 
     if options.spec_type in (None, "none"):
         return

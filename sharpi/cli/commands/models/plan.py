@@ -110,9 +110,9 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with speeds from measured bandwidths of the tiers; raises SharpiError."""
-    from sharpi.engine.draft_model_plan import draft_model_notes
+    from sharpi.engine.draft_model import draft_model_notes
     from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
-    from sharpi.engine.kv.kv_savings import kv_notes
+    from sharpi.engine.kv.kv_choice import kv_notes
     from sharpi.engine.placement.placement import Placement, file_notes, resident_notes
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware

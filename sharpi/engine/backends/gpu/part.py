@@ -9,20 +9,18 @@ import numpy as np
 from sharpi.device.device import Device
 from sharpi.device.launch import Kernel, Memory
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.growth import pages_of
-from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
-from sharpi.engine.backends.gpu.part_recorder import PartRecorder
-from sharpi.engine.backends.gpu.passes import GpuPass, gpu_passes
-from sharpi.engine.backends.gpu.prompts import GpuPrompts
+from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory, pages_of
+from sharpi.engine.backends.gpu.part_recorder import GpuPass, GpuPrompts, PartRecorder, gpu_passes
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.backends.gpu.tier_steps import TierSteps
-from sharpi.engine.backends.kept_routes import KeptRoutes, step_rows
+from sharpi.engine.backends.gpu.tier import TierSteps
 from sharpi.engine.backends.model_part import (
+    KeptRoutes,
     Segment,
     StepOfPart,
     StepRoutes,
     Values,
     of_outputs,
+    step_rows,
 )
 from sharpi.engine.backends.recorded_part import RecordedPart
 from sharpi.errors import DeviceError

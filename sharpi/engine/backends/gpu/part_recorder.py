@@ -1,18 +1,25 @@
-"""PartRecorder: records the step of a model's layers for a GPU."""
+"""Splits a step for a GPU into passes, and records the step of a part."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sharpi.device.device import Device
 from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
+from sharpi.engine.backends.model_part import Segment, batches
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import ProgramLimits
-from sharpi.ops.cuda.recorded import RecordedTensor
+from sharpi.ops.cuda.recorded import PassCounts, RecordedTensor
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
+from sharpi.ops.cuda.replay.prompt_program import PromptProgram, StashSizes, token_bytes
 from sharpi.ops.cuda.replay.step_inputs import StepInputs, StepSizes
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
+from sharpi.tiers.expert_memory import StashPlan
 from sharpi.tiers.settings import EngineSettings
 
 
@@ -78,3 +85,85 @@ class PartRecorder:
             num_pages=s.pages_per_sequence,
             hidden_size=self._config.hidden_size,
         )
+
+
+class GpuPass(NamedTuple):
+    """Segments that one pass computes together, keyed by their first row in the step."""
+
+    segments: dict[int, Segment]
+
+    @property
+    def rows(self) -> list[int]:
+        """The row in the step of each token of the pass, in the order of the pass."""
+        return [
+            row
+            for first, segment in self.segments.items()
+            for row in range(first, first + len(segment.ids))
+        ]
+
+
+def gpu_passes(
+    segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
+) -> Iterator[GpuPass]:
+    """Yields one pass for all short segments, then one for each batch of each longer segment.
+
+    Short segments have at most `most_tokens` tokens; if that is 0, no segments share a pass. Longer
+    segments belong to prompts, whose matmuls are faster separately, in batches of `batch_size`.
+    """
+    together: dict[int, Segment] = {}
+    alone: dict[int, Segment] = {}
+    row = 0
+    for segment in segments:
+        (together if len(segment.ids) <= most_tokens else alone)[row] = segment
+        row += len(segment.ids)
+    if together:
+        yield GpuPass(together)
+    for first, segment in alone.items():
+        for own, batch in batches(segment, batch_size):
+            yield GpuPass({first + own.start: batch})
+
+
+class GpuPrompts:
+    """The prompts of one GPU; `program` runs them layer by layer, or is None if that is slower."""
+
+    def __init__(self, plan: StashPlan, batch_size: int) -> None:
+        self._plan, self._batch_size = plan, batch_size
+        self.counts = PassCounts()
+        self.program: PromptProgram | None = None
+
+    def prepare(self, program: GpuProgram) -> None:
+        """Allocates the stash for prompts as planned, if the program streams experts."""
+        if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
+            sizes = _stash_sizes(
+                self._plan, token_bytes(program.recording.stages), self._batch_size
+            )
+            if sizes.max_tokens > self._batch_size:
+                self.program = PromptProgram(program, sizes)
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum number of tokens of one sequence that a single run of the part computes."""
+        return self._batch_size if self.program is None else self.program.sizes.max_tokens
+
+    def takes(self, num_tokens: int) -> PromptProgram | None:
+        """Returns the program for a prompt of `num_tokens`; None if the prompt runs in batches."""
+        if num_tokens <= self._batch_size or self.program is None:
+            return None
+        sizes = self.program.sizes
+        if not sizes.holds(num_tokens):
+            self.counts.stash_overflows += 1
+            return None
+        self.counts.by_layer += 1
+        self.counts.spilled_pages += sizes.spilled_pages(num_tokens)
+        return self.program
+
+
+def _stash_sizes(plan: StashPlan, token_bytes: int, batch_size: int) -> StashSizes:
+    """Returns the capacity of the planned stash, in pages; a token takes `token_bytes`."""
+    page_bytes = max(1, token_bytes * plan.page_tokens)
+    gpu = min(plan.gpu_pages, plan.gpu_bytes // page_bytes)
+    host = min(plan.host_pages, plan.host_bytes // page_bytes)
+    tokens = plan.max_tokens
+    if plan.page_tokens == 1:
+        tokens = min(tokens, gpu // batch_size * batch_size)
+    return StashSizes(tokens, plan.page_tokens, gpu, host)

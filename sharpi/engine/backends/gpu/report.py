@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from sharpi.engine.backends.gpu.host_filling import HostFilling
-from sharpi.engine.backends.gpu.slots import GpuSlots
+from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
 from sharpi.experts.native.store_counts import StoreCounts
 from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.host_filling import HostFilling
 from sharpi.engine.backends.gpu.report import GpuReport
-from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.backends.warm_pin import announce_pin, missed_pin
+from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
+from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.backends.slot_tiers import announce_pin, missed_pin
 from sharpi.experts.policy_trials import prefetch_note
 from sharpi.experts.stats.counts import HitCount
 from sharpi.experts.stats.stats import ExpertStats
@@ -232,3 +233,56 @@ def _filling_note(trial: Trial[bool]) -> str:
     if trial.fastest:
         return f"experts move between RAM and VRAM again: {ratio}"
     return f"the experts in VRAM stay as they are for now: {ratio}"
+
+
+class StepMode(NamedTuple):
+    """The miss mode of a step, and whether its layers prefetch the next layer's experts."""
+
+    misses: MissMode = "stream"
+    predicts: bool = False
+
+
+class TierSteps:
+    """Begins and ends a GPU's steps for the slots in VRAM and for those in RAM.
+
+    `gpu_tier` has the slots in VRAM, and `below` those in RAM; each is None if there are none.
+    Calls of `begin` and `end` alternate.
+    """
+
+    def __init__(self, gpu_tier: GpuTier | None, below: ExpertTier | None) -> None:
+        self._gpu_tier, self._below = gpu_tier, below
+        self._start = self._end = 0.0  # of the last step
+
+    def begin(self, segments: Sequence[Segment], num_tokens: int) -> StepMode:
+        """Begins a step; returns its miss mode, and whether its layers prefetch experts."""
+        self._start, tier = time.perf_counter(), self._gpu_tier
+        if tier is not None:
+            tier.begin_step(min(segment.position for segment in segments))
+        reads_early = self._below is not None and self._below.begin_step(segments, num_tokens)
+        if tier is None:
+            return StepMode()
+        return StepMode(tier.mode, reads_early or tier.may_predict(num_tokens))
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """True if the next step may begin before this one has ended."""
+        return self._gpu_tier is None or self._gpu_tier.may_run_ahead
+
+    def end(
+        self,
+        num_tokens: int,
+        routes: StepRoutes,
+        *,
+        is_decode: bool,
+        was_started_ahead: bool = False,
+    ) -> None:
+        """Ends a step, which the GPU has computed; `routes` returns routes of layers with slots.
+
+        `was_started_ahead`: the GPU began the step early, right after the previous one.
+        """
+        before, self._end = self._end, time.perf_counter()
+        seconds = self._end - (before if was_started_ahead else self._start)
+        if self._below is not None:
+            self._below.end_step(num_tokens, seconds)
+        if self._gpu_tier is not None:
+            self._gpu_tier.end_step(num_tokens, seconds, routes, is_decode=is_decode)
