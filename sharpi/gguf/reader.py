@@ -78,13 +78,13 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
 
     def infos(self) -> dict[int, list[TensorInfo]]:
         """Returns the infos of the tensors in each part that this machine has, by part index."""
-        found: dict[int, list[TensorInfo]] = {
+        infos: dict[int, list[TensorInfo]] = {
             index: [] for index in range(len(self.parts)) if index not in self.missing_parts
         }
         for tensor in self.tensors.values():
-            if tensor.part in found:
-                found[tensor.part].append(tensor.info)
-        return found
+            if tensor.part in infos:
+                infos[tensor.part].append(tensor.info)
+        return infos
 
     def with_missing_parts(self, infos: Mapping[int, Sequence[TensorInfo]]) -> "GgufFile":
         """Returns the file with the tensors of its missing parts added.

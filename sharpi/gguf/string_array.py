@@ -152,10 +152,10 @@ class TextIndex(Mapping[str, int]):
         self._find = string_functions().sharpi_string_table_find
 
     def __getitem__(self, text: str) -> int:
-        found = self.find(text)
-        if found < 0:
+        number = self.find(text)
+        if number < 0:
             raise KeyError(text)
-        return found
+        return number
 
     def __contains__(self, text: object) -> bool:
         return isinstance(text, str) and self.find(text) >= 0
@@ -174,7 +174,7 @@ class TextIndex(Mapping[str, int]):
             return -1
         return int(self._find(*self._table, data, len(data)))
 
-    def found(self, texts: Iterable[str]) -> dict[str, int]:
+    def find_all(self, texts: Iterable[str]) -> dict[str, int]:
         """Returns a dictionary from those of `texts` that the array has to their numbers."""
         numbers = ((text, self.find(text)) for text in texts)
         return {text: number for text, number in numbers if number >= 0}

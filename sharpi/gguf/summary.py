@@ -88,8 +88,8 @@ class QuantTypeSummary(Struct, frozen=True):
 
 def layer_of(name: str) -> int | None:
     """Returns the index of the layer in a tensor's name; None for tensors outside the layers."""
-    found = _LAYER.match(name)
-    return int(found[1]) if found else None
+    match = _LAYER.match(name)
+    return int(match[1]) if match else None
 
 
 def is_routed(name: str) -> bool:

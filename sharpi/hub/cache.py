@@ -57,15 +57,15 @@ class CachedModel(Struct, frozen=True):
 
 def cached_files(folder: Path, is_partial: bool = False) -> list[CachedFile]:
     """Returns all files in `folder` and its subfolders, except broken links."""
-    found = []
+    files = []
     for path in files_below(folder):
         try:
             status = path.stat()
         except OSError:
             continue
         relative = path.relative_to(folder).as_posix()
-        found.append(CachedFile(relative, path, status.st_size, status.st_mtime, is_partial))
-    return found
+        files.append(CachedFile(relative, path, status.st_size, status.st_mtime, is_partial))
+    return files
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -95,8 +95,8 @@ class Cache:
     def repositories(self) -> list[str]:
         """Returns the names of all model repositories in the cache, with or without GGUF files."""
         names = (entry.name for entry in entries(self.folder) if entry.is_dir())
-        found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-        return sorted(name.replace("--", "/") for name in found)
+        repositories = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+        return sorted(name.replace("--", "/") for name in repositories)
 
     def repository_folder(self, repository: str) -> Path:
         """Returns the cache folder for all files of a repository, whether or not it exists."""
@@ -126,10 +126,10 @@ class Cache:
         """Returns the models of one branch, tag or commit; 7 digits of a commit are enough."""
         commit = self.commit(repository, revision) or revision
         revisions = self._revisions(repository)
-        found = [each for each in revisions if each == commit or _abbreviates(revision, each)]
+        commits = [each for each in revisions if each == commit or _abbreviates(revision, each)]
         return [
             CachedModel(ModelName(repository, variant.label, revision), variant, files)
-            for each in found[:1]
+            for each in commits[:1]
             for variant, files in _grouped(revisions[each])
         ]
 
@@ -169,11 +169,11 @@ class Cache:
     def _revisions(self, repository: str) -> dict[str, list[CachedFile]]:
         """Returns the files of each commit in the cache, the newest commit first."""
         folder = self.repository_folder(repository) / "snapshots"
-        found = {entry.name: cached_files(Path(entry.path)) for entry in entries(folder)}
+        files_of = {entry.name: cached_files(Path(entry.path)) for entry in entries(folder)}
         newest = sorted(
-            found, key=lambda each: -max((file.modified for file in found[each]), default=0)
+            files_of, key=lambda each: -max((file.modified for file in files_of[each]), default=0)
         )
-        return {commit: found[commit] for commit in newest} or {"": []}
+        return {commit: files_of[commit] for commit in newest} or {"": []}
 
     def _partial(self, repository: str) -> list[CachedFile]:
         folder = self.repository_folder(repository) / "partial"

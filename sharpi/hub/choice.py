@@ -95,9 +95,9 @@ def _part_count(path: str) -> int:
 def _quant_of(stem: str) -> str:
     """Returns the last quant in a file's name or its folders' names, or else the file's name."""
     for name in reversed(stem.split("/")):
-        found = _QUANT.findall(name)
-        if found:
-            return str(found[-1])
+        quants = _QUANT.findall(name)
+        if quants:
+            return str(quants[-1])
     return stem.rsplit("/", 1)[-1]
 
 
@@ -117,12 +117,12 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
         raise HubError(f"{name.repository} has no GGUF file {place}")
     if name.quant is None:
         return _usual(name, variants)
-    found = matching(name.quant, variants)
-    if len(found) == 1:
-        is_exact = variants_named(name.quant, found)
-        return found[0], None if is_exact else f"{name} is {found[0].label} {place}"
-    if found:
-        listed = _listed(variant.label for variant in found)
+    fitting = matching(name.quant, variants)
+    if len(fitting) == 1:
+        is_exact = variants_named(name.quant, fitting)
+        return fitting[0], None if is_exact else f"{name} is {fitting[0].label} {place}"
+    if fitting:
+        listed = _listed(variant.label for variant in fitting)
         raise HubError(f"{name} may be any of {listed} {place}; name one")
     raise HubError(f"{name} is not {place}; {_what_is_there(name.quant, variants)}")
 
@@ -155,11 +155,11 @@ def _usual(name: ModelName, variants: Sequence[Variant]) -> tuple[Variant, str |
     if len(variants) == 1:
         return variants[0], None
     for quant in _USUAL:
-        found = matching(quant, variants)
-        if len(found) == 1:
-            return found[0], _says(name, found[0], variants)
-        if found:
-            listed = _listed(each.label for each in found)
+        fitting = matching(quant, variants)
+        if len(fitting) == 1:
+            return fitting[0], _says(name, fitting[0], variants)
+        if fitting:
+            listed = _listed(each.label for each in fitting)
             raise HubError(f"{name.repository} holds several models: {listed}; name one after ':'")
     return variants[0], _says(name, variants[0], variants)
 

@@ -80,8 +80,8 @@ def _close_at_hub(api: HfApi, repository: str) -> str:
     wanted = {"search": repository.split("/")[-1], "filter": "gguf", "limit": str(_MAX_CLOSE)}
     url = f"{api.endpoint}/api/models"
     try:
-        found = get_session().get(url, params=wanted, timeout=_SEARCH_SECONDS).json()
-        names = [str(model["id"]) for model in found[:_MAX_CLOSE]]
+        models = get_session().get(url, params=wanted, timeout=_SEARCH_SECONDS).json()
+        names = [str(model["id"]) for model in models[:_MAX_CLOSE]]
     except Exception:  # the search is optional, so its failure is ignored
         return ""
     return f"; close to it: {', '.join(names)}" if names else ""

@@ -42,10 +42,10 @@ def text_model(
     parts.
     """
     whole = set(words)
-    letters = ids.found(letter for word in whole for letter in set(word))
+    letters = ids.find_all(letter for word in whole for letter in set(word))
     # The library drops characters that are no tokens, and merges those around them.
     spelled = {"".join(letter for letter in word if letter in letters) for word in whole}
-    known = letters | ids.found(_parts(spelled, ids.longest)) | ids.found(whole)
+    known = letters | ids.find_all(_parts(spelled, ids.longest)) | ids.find_all(whole)
     return models.BPE(known, _ranked_pairs(known, merges), ignore_merges=takes_whole_words)
 
 
@@ -67,7 +67,7 @@ def _ranked_pairs(known: dict[str, int], merges: TextIndex) -> list[tuple[str, s
         for cut in range(1, len(token))
         if token[:cut] in known and token[cut:] in known
     }
-    ranks = merges.found(pairs)
+    ranks = merges.find_all(pairs)
     return [pairs[merge] for merge in sorted(ranks, key=ranks.__getitem__)]
 
 

@@ -89,7 +89,7 @@ def test_texts_are_found_as_in_a_dictionary(texts: list[str], others: list[str])
     asked = [*texts, *others, "", "never there"]
     assert [index.get(text) for text in asked] == [expected.get(text) for text in asked]
     assert [text in index for text in asked] == [text in expected for text in asked]
-    assert index.found(asked) == {text: expected[text] for text in asked if text in expected}
+    assert index.find_all(asked) == {text: expected[text] for text in asked if text in expected}
     assert index.todict() == dict(index) == expected
     assert len(index) == len(expected)
     assert index.longest == max((len(text.encode()) for text in texts), default=0)
