@@ -5,11 +5,10 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_FOLDERS := sharpi tests docs bench-scripts models
-NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp' \
-  'packaging/*.cpp'
+NATIVE := 'kernels/*.h' 'kernels/*.cpp' 'kernels/*.cu' 'kernels/*.cuh' 'tests/*.h' 'tests/*.cpp'
 # Two test processes more than there are cores, as many tests wait.
 PARALLEL := -n $$(($$(nproc) + 2)) --dist worksteal
-SOURCES := $(shell find kernels -type f 2>/dev/null) packaging/launcher.cpp pyproject.toml
+SOURCES := $(shell find kernels -type f 2>/dev/null) pyproject.toml
 
 .PHONY: run serve wheels test quick speed check format docs abi references clean
 

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from sharpi.config import DraftKind
 from sharpi.engine.engine import Engine
+from sharpi.settings import DraftKind
 from sharpi.speculation.draft import Draft
 
 

@@ -17,7 +17,6 @@ import sys
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -113,13 +112,10 @@ def _prepare(modules: Sequence[str], commands: Sequence[str]) -> None:
 
 def _build(commands: Sequence[str]) -> None:
     """Builds commands, whose form is the same in every program."""
-    from sharpi.cli import main, misspelt_variables
+    from sharpi.cli.commands.table import load_command
 
-    load = cache(misspelt_variables.load_command)
-    for module in (main, misspelt_variables):
-        module.load_command = load
     for each in commands:
-        load(each)
+        load_command(each)
 
 
 def _program_to_become() -> dict[str, Any] | None:

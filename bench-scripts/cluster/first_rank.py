@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from sharpi.cli.ranks import joined
-from sharpi.config import (
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sampling.text_delta import TextDelta
+from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.settings import (
     ClusterConfig,
     GenerationRequest,
     RemoteExperts,
     RunConfig,
     SamplingParams,
 )
-from sharpi.engine.engine import Engine
-from sharpi.engine.loader import load_engine
-from sharpi.engine.sampling.text_delta import TextDelta
-from sharpi.engine.scheduling.scheduler import Scheduler
 
 _PROMPT = 16  # tokens before those that a test of decoding counts
 _WARM_UP = 4  # tokens that are decoded before the clock starts

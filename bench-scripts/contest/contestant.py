@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tokenizer.tokenizer import load_tokenizer
 from sharpi.units import parse_size
 

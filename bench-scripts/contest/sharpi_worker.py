@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 from contest import worker_loop
 
 from sharpi import __version__
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
+from sharpi.settings import ExpertConfig, RunConfig
 
 
 class SharpiModel:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from sharpi.config import KvTypes
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, KvCache, kv_bytes
@@ -21,6 +20,7 @@ from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix
+from sharpi.settings import KvTypes
 
 _PATTERN = 0x21  # as f16 0.01: neither zero nor slow to compute with
 _VOCABULARY = 64

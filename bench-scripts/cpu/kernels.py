@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpi.config import KvTypes
 from sharpi.errors import UsageError
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.hardware.info import probe_hardware
@@ -29,6 +28,7 @@ from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Matrix
+from sharpi.settings import KvTypes
 
 _COLUMNS = 2048
 _VECTOR_BYTES = 256 << 20

@@ -42,8 +42,8 @@ def answer(given: argparse.Namespace) -> dict[str, float]:
 
     Also returns the seconds in which the engine closes, and the first token.
     """
-    from sharpi.config import GenerationRequest, RunConfig, SamplingParams
     from sharpi.engine.loader import load_engine
+    from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
 
     turn, _, folder = given.worker.partition(":")
     config = RunConfig(

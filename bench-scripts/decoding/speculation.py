@@ -27,12 +27,12 @@ import numpy as np
 from decoding.step_counts import Step, StepCounts, bounds, report
 from memory.memory_group import DiskGroup, MemoryGroup
 
-from sharpi.config import DraftKind, GenerationRequest, RunConfig, SamplingParams
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import SharpiError
+from sharpi.settings import DraftKind, GenerationRequest, RunConfig, SamplingParams
+from sharpi.settings import SpeculationConfig as Speculation
 from sharpi.speculation.draft import Draft
 from sharpi.units import parse_size
 

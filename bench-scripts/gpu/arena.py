@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 from synthetic_moe import block_pool
 
-from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType, row_bytes
@@ -14,6 +13,7 @@ from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.elementwise import quantise
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import activation_bytes
+from sharpi.settings import KvType
 
 _POOL_BYTES = 8 << 20
 _ALIGNMENT = 256

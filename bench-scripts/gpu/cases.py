@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from gpu.arena import Arena, activations, allocate, kv_pages, make_arena, upload
 
-from sharpi.config import KvType, KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
@@ -22,6 +21,7 @@ from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.interface import Activation, Scoring
+from sharpi.settings import KvType, KvTypes
 
 _FLOAT, _INT = 4, 4
 _PLANES = 1  # int8 activations, as large models use

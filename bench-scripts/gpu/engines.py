@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device, Work
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda import gpu_limits as gpu_limits
+from sharpi.settings import RunConfig
 
 Ids = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpi.config import KvType, RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.perplexity import token_losses
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
+from sharpi.settings import KvType, RunConfig
 
 _KEY = " 48151"
 _NEEDLE = f"\n\nThe secret pass key is{_KEY}. Remember it. The secret pass key is{_KEY}.\n\n"

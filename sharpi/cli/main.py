@@ -13,57 +13,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
-import click
+import typer
 
 from sharpi.cli import exit_codes
-from sharpi.cli.commands.examples import PROGRAM
-from sharpi.cli.commands.table import SECTIONS
-from sharpi.cli.misspelt_variables import load_command
+from sharpi.cli.command import USAGE_ERROR, BrokenStdout
 from sharpi.cli.output.terminal import print_error
-from sharpi.cli.parsing.command import BrokenStdout
-from sharpi.cli.parsing.commands import Commands
-from sharpi.cli.parsing.usage_message import usage_message
+from sharpi.cli.program import make_program, usage_message
 from sharpi.cli.termination import exit_immediately, raise_on_termination
 from sharpi.errors import SharpiError
 from sharpi.system.process import are_left
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
-
-
-def _print_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from sharpi.cli.commands.about.version import version
-
-        version()
-        raise click.exceptions.Exit
-
-
-def make_app() -> Commands:
-    """Returns the Click group of all commands."""
-    version = click.Option(
-        ["-V", "-v", "--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_print_version,
-        help="Print the version and the CPU kernels in use.",
-    )
-    return Commands(
-        SECTIONS,
-        load_command,
-        PROGRAM,
-        params=[version],
-        help="Run GGUF mixture-of-experts models on your own machine.",
-        invoke_without_command=True,
-        callback=_show_help_without_command,
-    )
-
-
-@click.pass_context
-def _show_help_without_command(context: click.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help(), file=sys.stderr)
-        raise click.exceptions.Exit(exit_codes.USAGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,10 +45,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         if arguments is None:
             raise_on_termination()
-        code = make_app().main(arguments, prog_name="sharpi", standalone_mode=False)
+        code = make_program().main(arguments, prog_name="sharpi", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return exit_codes.INTERRUPTED
     except (BrokenPipeError, BrokenStdout):
         _forget_output()
@@ -150,10 +110,8 @@ def _device_failed(error: OSError) -> int:
 
 
 def _fail_unexpectedly(error: Exception) -> int:
-    if isinstance(error, click.Abort):
-        return exit_codes.INTERRUPTED
-    if isinstance(error, click.ClickException):
-        return _fail(usage_message(error), error.exit_code)
+    if isinstance(error, USAGE_ERROR):
+        return _fail(usage_message(error), exit_codes.USAGE)
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
         return exit_codes.INTERNAL

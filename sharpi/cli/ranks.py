@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
-from sharpi.config import ClusterConfig, RunConfig
+from sharpi.settings import ClusterConfig, RunConfig
 
 if TYPE_CHECKING:
     from sharpi.cluster.group import Group
@@ -34,7 +34,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "ClusterLoader":
     """Joins the group of machines that run one model; raises ClusterError if that fails.
 
     Raises UsageError for options that work on a single machine only. If the first machine only
-    measures the links, takes part in the measurement, and then raises click's Exit.
+    measures the links, takes part in the measurement, and then raises Typer's Exit.
     """
     from sharpi.cluster.group import join_group
     from sharpi.engine.cluster.cluster_loader import ClusterLoader, refuse_for_ranks
@@ -44,7 +44,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "ClusterLoader":
     if _purpose(group, _MODEL) == _LINKS:
         _links(group)
         group.close()
-        raise click.exceptions.Exit
+        raise typer.Exit
     return ClusterLoader(group, cluster)
 
 

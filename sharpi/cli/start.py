@@ -1,14 +1,11 @@
 """Starts the `sharpi` command: prepares Ctrl-C and the standard streams before imports.
 
 Importing the program takes a quarter of a second. In that time a KeyboardInterrupt would print a
-traceback, so Ctrl-C ends the process at once. While Python itself starts, the launcher
-(packaging/launcher.cpp) blocks SIGINT. With `python -m sharpi` instead of the launcher, Ctrl-C in
-the first 8 ms or so prints a traceback. Standard streams that the parent process closed are opened
-as the null device.
+traceback, so Ctrl-C ends the process at once; only in the first 10 ms, while Python itself starts,
+it prints one. Standard streams that the parent process closed are opened as the null device.
 """
 
 import os
-import signal
 import sys
 
 from sharpi.cli.ctrl_c import exit_on_ctrl_c
@@ -24,25 +21,6 @@ def main() -> int:
         return run()
     finally:
         exit_on_ctrl_c()  # for the time while Python shuts down
-
-
-def launched() -> int:
-    """Runs `main` in a process that the launcher started with SIGINT blocked.
-
-    A pending SIGINT ends the process here. The process is renamed to sharpi, because the kernel
-    named it after the script.
-    """
-    exit_on_ctrl_c()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _name_the_process()
-    return main()
-
-
-def _name_the_process() -> None:
-    from contextlib import suppress
-
-    with suppress(OSError), open("/proc/self/comm", "w") as name:
-        name.write("sharpi")
 
 
 def open_missing_streams() -> None:

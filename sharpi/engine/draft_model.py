@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
 from itertools import zip_longest
 
-from sharpi.config import DraftKind, RunConfig
 from sharpi.engine.kv.pages import shared_length
 from sharpi.engine.placement.placement import Placement
 from sharpi.engine.runner import Runner
@@ -14,6 +13,7 @@ from sharpi.errors import ContextFullError, UsageError
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import read_config
+from sharpi.settings import DraftKind, RunConfig
 from sharpi.speculation.draft import Draft, Drafter, likely_tokens
 from sharpi.tiers.plan import Tier, TierPlan
 from sharpi.units import format_bytes

@@ -6,7 +6,6 @@ Modules that few runs need are imported in the functions that use them.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
@@ -22,6 +21,7 @@ from sharpi.engine.scheduling.steps import TokenProposer
 from sharpi.engine.sockets import LayerShare, LoadedModel, StepObserver
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
+from sharpi.settings import RunConfig
 from sharpi.speculation.speculator import Speculator
 
 if TYPE_CHECKING:

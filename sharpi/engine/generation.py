@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import GenerationState
@@ -17,6 +16,7 @@ from sharpi.engine.sampling.text_delta import (
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.scheduling.steps import Model
+from sharpi.settings import GenerationRequest
 
 
 class Generation:

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig, SpeculationConfig
 from sharpi.errors import UsageError
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head, with_head
+from sharpi.settings import RunConfig, SpeculationConfig
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:

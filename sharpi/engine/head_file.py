@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.engine.draft_model import check_vocabulary
 from sharpi.errors import UsageError
 from sharpi.gguf.file_kind import HEAD, kind_of
@@ -22,6 +21,7 @@ from sharpi.model.assistant_settings import ASSISTANT, assistant_prefix
 from sharpi.model.config import ModelConfig
 from sharpi.model.head_config import has_head
 from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.settings import RunConfig
 
 _OF_ASSISTANT = "gemma4"  # the architecture of models that have an assistant
 

@@ -2,7 +2,6 @@
 
 from msgspec import Struct
 
-from sharpi.config import RunConfig
 from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
 from sharpi.engine.kv.kv_cut import on_cpu
 from sharpi.engine.placement.choice import GpuChoice, OpenGpu, gpu_rates
@@ -14,6 +13,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.rope_override import with_rope
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.notes import slot_notes
 from sharpi.tiers.plan import TierPlan

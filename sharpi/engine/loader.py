@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import make_parts
 from sharpi.engine.engine import Engine
@@ -19,6 +18,7 @@ from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.extra_tensors import notes_on_extra
 from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.settings import RunConfig
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Decides EngineSettings from the request, the model and the machine by pure functions."""
 
-from sharpi.config import KvTypes, RunConfig, SpeculationConfig
 from sharpi.engine.kv.kv_choice import choose_kv_types, kv_pages
 from sharpi.engine.kv.kv_cut import checked_keep, pages_of
 from sharpi.engine.kv.window_pages import window_pages, windows_of
@@ -15,6 +14,7 @@ from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.kv_keep import KEEP_WINDOW
 from sharpi.ops.recurrent import state_bytes
+from sharpi.settings import KvTypes, RunConfig, SpeculationConfig
 from sharpi.tiers.settings import EngineSettings
 from sharpi.units import format_bytes
 

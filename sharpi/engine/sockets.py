@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import ModelPart, RemoteLayers, Segment, StepRoutes
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
+from sharpi.settings import RunConfig
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.settings import EngineSettings
 

@@ -2,7 +2,6 @@
 
 from msgspec import Struct
 
-from sharpi.config import ExpertConfig
 from sharpi.errors import UsageError
 from sharpi.experts.learned_memory import learned_bytes
 from sharpi.experts.native.feed import PREDICTOR_NAMES
@@ -15,6 +14,7 @@ from sharpi.experts.policy_settings import (
 )
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.static_set import parse_ids
+from sharpi.settings import ExpertConfig
 
 LEARNED = "learned"  # the predictor that is part of the policy of the same name
 DEFAULT_PREDICTOR = "router"
@@ -113,7 +113,7 @@ def choose_predictor(config: ExpertConfig, shape: ExpertShape) -> str | None:
 
 
 def _kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
-    name = config.policy or ("static" if config.resident else None)
+    name: str | None = config.policy or ("static" if config.resident else None)
     if name is None:
         return _default_kind(config, shape)
     kind = policy_kind(name)

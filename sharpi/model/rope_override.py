@@ -5,12 +5,12 @@ from typing import TypeGuard
 
 from msgspec.structs import replace
 
-from sharpi.config import RopeRequest
 from sharpi.errors import UsageError
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.rope import Rope, RopeScaling, yarn_attention_factor
+from sharpi.settings import RopeRequest
 
 _NOTHING = RopeRequest()
 

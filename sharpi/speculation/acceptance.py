@@ -5,7 +5,7 @@ There is one chance for each kind of draft and each level of certainty.
 
 from collections.abc import Iterable, Sequence
 
-from sharpi.config import DraftKind
+from sharpi.settings import DraftKind
 from sharpi.speculation.draft import NUM_CHANCES, Draft
 
 _PRIOR_WEIGHT = 4.0  # the chance from other sequences counts like this many observations

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from sharpi.config import DraftKind
+from sharpi.settings import DraftKind
 
 Logits = npt.NDArray[np.float32]
 

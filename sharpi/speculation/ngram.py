@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sharpi.config import DraftKind
+from sharpi.settings import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 
 _NUM_MATCHED = 3  # tokens that have to match; their ids together form a key

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from sharpi.config import DraftKind
+from sharpi.settings import DraftKind
 from sharpi.speculation.draft import Draft, levels_of_match
 from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sharpi.config import DraftKind, SpeculationConfig
+from sharpi.settings import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import WORTH_A_ROW, Acceptance
 from sharpi.speculation.chain import Chain
 from sharpi.speculation.draft import Draft, Drafter

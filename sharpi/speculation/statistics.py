@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from sharpi.config import DraftKind
+from sharpi.settings import DraftKind
 
 
 class KindCount(Struct):

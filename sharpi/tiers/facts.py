@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.summary import is_expert_matrix, layer_of
 from sharpi.model.config import ModelConfig
@@ -14,6 +13,7 @@ from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
 from sharpi.ops.recurrent import state_bytes
+from sharpi.settings import F16_TYPES, KvTypes
 from sharpi.system.files import widest_range
 from sharpi.tiers.scratch import BufferWidths, read_widths
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
+from sharpi.settings import RunConfig
 from sharpi.tiers.expert_memory import recommended_slots
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.gpu import GpuPlan

@@ -5,12 +5,12 @@ from typing import Annotated, TypeVar, get_type_hints
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import Feature, KvTypes, RunConfig
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, pages_of
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.recurrent import num_states
+from sharpi.settings import Feature, KvTypes, RunConfig
 
 T = TypeVar("T")
 _OF_ALL_RANKS = "of all ranks"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from synthetic_moe import TYPES, Shape, block_pool, write_model
 
-from sharpi.config import GenerationRequest, RunConfig, SpeculationConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
 from sharpi.ops.cuda.gpu_limits import GPU_TYPES
+from sharpi.settings import GenerationRequest, RunConfig, SpeculationConfig
 
 TINY = Shape(
     layers=2,

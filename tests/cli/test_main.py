@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
+import typer.core
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
@@ -184,10 +184,10 @@ def test_module_runs_as_a_program() -> None:
 def test_shell_completion_of_commands() -> None:
     code = (
         "import os, sys; from sharpi.cli.main import main; os.environ.update("
-        "_SHARPI_COMPLETE='bash_complete', COMP_WORDS='sharpi to', COMP_CWORD='1');"
+        "_SHARPI_COMPLETE='complete_bash', COMP_WORDS='sharpi to', COMP_CWORD='1');"
         "sys.exit(main([]))"
     )
-    assert python(code).stdout.split() == ["plain,tokenize"]
+    assert python(code).stdout.split() == ["tokenize"]
 
 
 def test_output_that_the_terminal_cannot_show() -> None:
@@ -209,6 +209,6 @@ def test_ctrl_c_writes_no_empty_line(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(click.Group, step, interrupted)
+    monkeypatch.setattr(typer.core.TyperGroup, step, interrupted)
     result = sharpi("version")
     assert (result.exit_code, result.out, result.err) == (130, "", "")

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from kv_pages import round_row
 
-from sharpi.config import KvType, KvTypes
 from sharpi.ops.hadamard import hadamard
+from sharpi.settings import KvType, KvTypes
 
 Array = npt.NDArray[Any]
 

@@ -15,13 +15,13 @@ from gpu_twins import devices
 from ptx_device import ptx_device
 from ptx_turns import devices_of, left_out
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.errors import DeviceError
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
+from sharpi.settings import RunConfig
 
 Load = Callable[..., Engine]
 # Where tests launch the same kernels again and again.

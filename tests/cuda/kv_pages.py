@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from reference_kv_rounding import NONLINEAR_LEVELS, NORMAL_LEVELS
 
-from sharpi.config import KvType
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
+from sharpi.settings import KvType
 
 PAGE = 64
 PACKED: tuple[KvType, ...] = ("q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3")

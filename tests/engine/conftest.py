@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
+from sharpi.settings import RunConfig
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "stories-moe.gguf"

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.engine.scheduling.scheduler import RequestId, Scheduler
+from sharpi.settings import GenerationRequest, SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 

@@ -7,9 +7,9 @@ from gguf import GGUFReader, GGUFWriter
 from msgspec.structs import replace
 from requantise import copy_metadata, write
 
-from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.generation import Session
+from sharpi.settings import ExpertConfig, GenerationRequest, SamplingParams
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "models" / "demo" / "stories-moe.gguf"

@@ -11,8 +11,6 @@ import pytest
 from reference_ops import ReferenceOps
 from scheduled import asked, finish, submit
 
-from sharpi.config import ExpertConfig, RunConfig
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine import settings
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
@@ -21,6 +19,8 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import ModelFileError, UnsupportedModelError, UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
+from sharpi.settings import ExpertConfig, RunConfig
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -8,9 +8,9 @@ from types import FrameType
 import pytest
 
 import sharpi
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.ops.cpu.program import Program
+from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 PACKAGE = str(Path(sharpi.__file__).parent)

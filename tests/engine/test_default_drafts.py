@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import USUAL_DRAFTS, ExpertConfig, RunConfig, SpeculationConfig
 from sharpi.engine.head_choice import known_to_pay, where_keys_are, why_no_head
+from sharpi.settings import USUAL_DRAFTS, ExpertConfig, RunConfig, SpeculationConfig
 
 USUAL = RunConfig(model=Path("model.gguf"), speculation=USUAL_DRAFTS)
 

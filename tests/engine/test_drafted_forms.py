@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammars import Grammars
 from sharpi.engine.engine import Engine
+from sharpi.settings import GenerationRequest, SamplingParams
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -9,13 +9,13 @@ import pytest
 from scheduled import GREEDY, asked, finish, submit
 from with_head import with_head
 
-from sharpi.config import DraftKind, RunConfig, SamplingParams
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammars import Grammars
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.settings import DraftKind, RunConfig, SamplingParams
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[1] / "references" / "data"

@@ -7,9 +7,9 @@ import pytest
 from oracle import with_oracle
 from scheduled import asked
 
-from sharpi.config import ExpertConfig
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
+from sharpi.settings import ExpertConfig
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.runner import StepInFlight
 from sharpi.errors import ContextFullError, UsageError
+from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -9,14 +9,14 @@ from head_alone import head_alone
 from scheduled import asked
 from with_head import with_head
 
-from sharpi.config import RunConfig
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.head_choice import choose_head
 from sharpi.engine.loader import load_engine
 from sharpi.errors import ModelFileError, UnsupportedModelError, UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
+from sharpi.settings import RunConfig
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

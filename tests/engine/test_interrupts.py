@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from streamed_models import DEMO, decode, story_ids
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
+from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

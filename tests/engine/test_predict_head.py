@@ -15,14 +15,14 @@ from requantise import requantise
 from scheduled import asked, finish, submit
 from with_head import with_head
 
-from sharpi.config import USUAL_DRAFTS, ExpertConfig
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.settings import USUAL_DRAFTS, ExpertConfig
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.engine.kv.kv_choice import gpu_buffers
 from sharpi.engine.placement.gpu_memory import gpu_scratch_bytes
 from sharpi.engine.settings import active_bytes, decide
@@ -18,6 +17,7 @@ from sharpi.hardware.topology import Core, Topology
 from sharpi.model.config import read_config
 from sharpi.model.weights import load_weights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, kv_bytes
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import read_facts
 from sharpi.tiers.settings import EngineSettings
 

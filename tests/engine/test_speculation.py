@@ -8,12 +8,12 @@ import pytest
 from oracle import Oracle, with_oracle
 from scheduled import GREEDY, asked, assert_nothing_is_left, finish, submit
 
-from sharpi.config import DraftKind, ExpertConfig, GenerationRequest, SamplingParams
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import UsageError
+from sharpi.settings import DraftKind, ExpertConfig, GenerationRequest, SamplingParams
+from sharpi.settings import SpeculationConfig as Speculation
 from sharpi.speculation.draft import Draft
 
 pytestmark = pytest.mark.native

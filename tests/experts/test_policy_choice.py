@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig
 from sharpi.errors import UsageError
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_choice import (
@@ -16,6 +15,7 @@ from sharpi.experts.policy_choice import (
 )
 from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
+from sharpi.settings import ExpertConfig
 
 FEW = ExpertShape(num_experts=8, experts_per_token=2, slots=(0, 3, 4))
 ALL = ExpertShape(num_experts=8, experts_per_token=2, slots=(0, 8, 8))

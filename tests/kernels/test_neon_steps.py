@@ -19,10 +19,10 @@ from test_recorded_ops import IDS, ONE_OP, moe
 import sharpi.ops.cpu.library
 import sharpi.ops.cpu.program
 import sharpi.ops.cpu.thread_pool
-from sharpi.config import KvTypes, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cpu import kv_cache, recorder_experts, recorder_tape
 from sharpi.ops.interface import StackedMatrix
+from sharpi.settings import KvTypes, RunConfig
 
 REFERENCES = Path(__file__).parents[1] / "references" / "data"
 NUM_TOKENS = 20  # of a case's 32: past two windows, and past what rotations are stretched for

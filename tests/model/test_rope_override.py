@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import RopeRequest
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.rope import RopeScaling, rope_table
 from sharpi.model.rope_override import with_rope
+from sharpi.settings import RopeRequest
 
 DATA = Path(__file__).parents[1] / "references" / "data"
 

@@ -10,10 +10,10 @@ from reference_kv_rounding import round_rows
 from reference_ops import ReferenceOps
 from replay import matrix, reference
 
-from sharpi.config import KvTypes
 from sharpi.ops.cpu.kv_cache import rotation_sizes
 from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
+from sharpi.settings import KvTypes
 
 VOCAB, HIDDEN = 50, 96
 TABLE = matrix(np.random.default_rng(1), VOCAB, HIDDEN)

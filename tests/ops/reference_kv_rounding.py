@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import KvType
+from sharpi.settings import KvType
 
 Array = npt.NDArray[Any]
 _BLOCK = 32

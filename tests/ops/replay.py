@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from reference_ops import ReferenceOps
 
-from sharpi.config import F16_TYPES, KvTypes
 from sharpi.gguf.quant_types import QuantType
 from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu import abi
@@ -18,6 +17,7 @@ from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape, StateLayout
+from sharpi.settings import F16_TYPES, KvTypes
 
 Model = Callable[[Any], Any]
 # The instruction sets that this machine supports.

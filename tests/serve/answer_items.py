@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
-from sharpi.config import GenerationRequest
 from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.settings import GenerationRequest
 
 
 async def items_of(

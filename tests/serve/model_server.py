@@ -10,11 +10,11 @@ from gguf.constants import Keys
 from requantise import copy_metadata, field_value, write
 from scripted_host import TEMPLATE
 
-from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
+from sharpi.settings import RunConfig
 
 STORIES = "stories"
 

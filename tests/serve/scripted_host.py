@@ -12,12 +12,12 @@ from typing import Any
 
 from gguf import TokenType
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta, Timings
 from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model
+from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.byte_pair import byte_of_letter
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.web_server import WebServer, bind, url_of
+from sharpi.settings import RunConfig
 
 MODEL = "stories-moe"
 

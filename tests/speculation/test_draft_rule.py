@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sharpi.config import DraftKind, SpeculationConfig
+from sharpi.settings import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
 from sharpi.speculation.model_choice import ModelChoice

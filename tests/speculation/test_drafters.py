@@ -5,8 +5,8 @@ from array import array
 
 import pytest
 
-from sharpi.config import SpeculationConfig
 from sharpi.serve.status.status_routes import resident_bytes
+from sharpi.settings import SpeculationConfig
 from sharpi.speculation.ngram import NgramDrafter
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.speculator import SequenceRequest, Speculator

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.config import F16_TYPES, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
@@ -16,6 +15,7 @@ from sharpi.model.config import ModelConfig, read_config
 from sharpi.ops.cpu.kv_cache import kv_bytes
 from sharpi.ops.cpu.program import Program
 from sharpi.resources import demo_model
+from sharpi.settings import F16_TYPES, RunConfig
 from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.facts import ModelFacts, _layer, _slot_bytes, read_facts
 from sharpi.tiers.scratch import read_widths, scratch_bytes

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from tier_cases import CONFIG, GIB, MACHINE, MIB, SETTINGS, model, moe_layer, plan_of
 
-from sharpi.config import Device, KvTypes
 from sharpi.errors import UsageError
+from sharpi.settings import Device, KvTypes
 from sharpi.tiers.facts import LayerFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.notes import slot_notes

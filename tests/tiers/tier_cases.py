@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers

@@ -124,7 +124,7 @@ class Chat:
             else None
         )
         options = self.settings.conversation
-        self.conversation = Conversation(engine, self.settings.request(), options, constrained)
+        self.conversation = Conversation(engine, self.settings.request, options, constrained)
 
     def close(self) -> None:
         """Closes the model and the log; a second call does nothing."""
@@ -201,7 +201,7 @@ class Chat:
         """Answers a question and logs both; after SharpiError, the question is removed again."""
         conversation = self.conversation
         conversation.request, conversation.think = (
-            self.settings.request(),
+            self.settings.request,
             self.settings.conversation.think,
         )
         generation = conversation.ask(question)

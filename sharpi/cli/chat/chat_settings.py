@@ -4,18 +4,14 @@ They are the flags of the command line, with the same names and checks.
 """
 
 import re
-from typing import Any, get_origin
+from typing import Any
 
-import click
 from msgspec.structs import replace
 
-from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.cli.options.length import LengthOptions
-from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.parsing.fields import Field, fields_of
-from sharpi.cli.parsing.value_types import value_type
-from sharpi.config import GenerationRequest
 from sharpi.errors import UsageError, did_you_mean
+from sharpi.settings import GenerationRequest, SamplingParams
+from sharpi.settings.conversation import ConversationOptions
+from sharpi.settings.option import Field, all_fields
 
 _OF_CONVERSATION = "think"
 INDENT = 26  # the column at which the meanings begin in a list of settings
@@ -24,14 +20,8 @@ INDENT = 26  # the column at which the meanings begin in a list of settings
 class ChatSettings:
     """The current options for answers, which `/set` changes."""
 
-    def __init__(
-        self, sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
-    ) -> None:
-        self._sampling, self._length, self.conversation = sampling, length, conversation
-
-    def request(self) -> GenerationRequest:
-        """Returns the engine's request for the next answer."""
-        return self._length.request(self._sampling)
+    def __init__(self, request: GenerationRequest, conversation: ConversationOptions) -> None:
+        self.request, self.conversation = request, conversation
 
     def set(self, name: str, text: str) -> str:
         """Changes one setting; returns its name and value as `/set` lists them.
@@ -40,23 +30,24 @@ class ChatSettings:
         """
         field = _field(name)
         value = _value(field, name, text)
-        if field.name in SamplingOptions.__struct_fields__:
-            self._sampling = replace(self._sampling, **{field.name: value})
-        elif field.name in LengthOptions.__struct_fields__:
-            self._length = replace(self._length, **{field.name: value})
+        if field.name in SamplingParams.__struct_fields__:
+            sampling = replace(self.request.sampling, **{field.name: value})
+            self.request = replace(self.request, sampling=sampling)
+        elif field.name in GenerationRequest.__struct_fields__:
+            self.request = replace(self.request, **{field.name: value})
         else:
             self.conversation = replace(self.conversation, **{field.name: value})
-        return f"{_shortest(field)} {_shown(value)}"
+        return f"{field.option.long_name} {_shown(value)}"
 
     def lines(self) -> list[str]:
         """Returns one line for each setting: its name, its value and its meaning."""
         return [
-            f"{_shortest(field):18}{_shown(self._current(field)):8}{_first_clause(field)}"
+            f"{field.option.long_name:18}{_shown(self._current(field)):8}{_first_clause(field)}"
             for field in _settable_fields()
         ]
 
     def _current(self, field: Field) -> Any:
-        for options in (self._sampling, self._length):
+        for options in (self.request.sampling, self.request):
             if field.name in options.__struct_fields__:
                 return getattr(options, field.name)
         return getattr(self.conversation, field.name)
@@ -64,18 +55,16 @@ class ChatSettings:
 
 def setting_names() -> list[str]:
     """Returns the name of each setting."""
-    return [_shortest(field) for field in _settable_fields()]
-
-
-def _settable(
-    sampling: SamplingOptions, length: LengthOptions, conversation: ConversationOptions
-) -> None:
-    """Does nothing: `fields_of` reads its signature, which lists the settable options."""
+    return [field.option.long_name for field in _settable_fields()]
 
 
 def _settable_fields() -> list[Field]:
-    others = set(ConversationOptions.__struct_fields__) - {_OF_CONVERSATION}
-    return [field for field in fields_of(_settable) if field.name not in others]
+    others = [each for each in all_fields(ConversationOptions) if each.name == _OF_CONVERSATION]
+    return [*all_fields(SamplingParams), *_lengths(), *others]
+
+
+def _lengths() -> list[Field]:
+    return [each for each in all_fields(GenerationRequest) if each.group == GenerationRequest.GROUP]
 
 
 def _field(name: str) -> Field:
@@ -89,26 +78,20 @@ def _field(name: str) -> Field:
 
 
 def _names(field: Field) -> list[str]:
-    return [each.split("/")[0].lstrip("-") for each in field.declared.names]
-
-
-def _shortest(field: Field) -> str:
-    """Returns the option's first long name without its dashes, such as `temp` or `top-k`."""
-    long_names = [each for each in field.declared.names if each.startswith("--")]
-    return long_names[0].split("/")[0].removeprefix("--")
+    return [each.split("/")[0].lstrip("-") for each in field.option.names.split()]
 
 
 def _first_clause(field: Field) -> str:
-    return re.split(r"[;,.:]", field.declared.help)[0]
+    return re.split(r"[;,.:]", field.option.help)[0]
 
 
 def _value(field: Field, name: str, text: str) -> Any:
-    if get_origin(field.hint) is list:
-        return [text]
+    if field.is_list:
+        return (text,)
     try:
-        return value_type(field.hint, field.declared).convert(text, None, None)
-    except click.BadParameter as error:
-        raise UsageError(f"/set {name}: {error.message}") from error
+        return field.option.read(text, field.kind)
+    except ValueError as error:
+        raise UsageError(f"/set {name}: {error}") from error
 
 
 def _shown(value: Any) -> str:
@@ -117,6 +100,6 @@ def _shown(value: Any) -> str:
             return "-"
         case bool():
             return "on" if value else "off"
-        case list():
+        case tuple():
             return ",".join(value)
     return str(value)

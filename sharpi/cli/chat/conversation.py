@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.prompt import Transcript, has_no_template, show_prompt
 from sharpi.cli.chat.saved_conversation import read_saved
-from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.options.output_format import ConstrainedAnswers
-from sharpi.config import GenerationRequest
 from sharpi.errors import TemplateError, UsageError
+from sharpi.settings import GenerationRequest
+from sharpi.settings.conversation import ConversationOptions
 from sharpi.system.files import write_atomically
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sharpi.cli.options.conversation import ConversationOptions
 from sharpi.cli.output.terminal import print_note, print_stderr
 from sharpi.errors import UsageError
+from sharpi.settings.conversation import ConversationOptions
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.output.terminal import print_note
 from sharpi.errors import GrammarError, UsageError
+from sharpi.settings.conversation import ConstraintOptions
 
 if TYPE_CHECKING:
     from sharpi.constraints.constraint import Constraint
@@ -66,6 +68,18 @@ class ConstrainedAnswers:
             raise GrammarError(
                 f"{output_format.source}: {error}" if output_format.source else str(error)
             ) from error
+
+
+def output_format(options: ConstraintOptions, sources: OptionSources) -> OutputFormat | None:
+    """Reads and returns the schema or grammar; None if no option requires one.
+
+    Flags override environment variables. Raises UsageError for contradictory options.
+    """
+    asked = [name for name in options.__struct_fields__ if getattr(options, name)]
+    best = [name for name in asked if sources.by_flag(name)] or asked
+    if len(best) > 1:
+        sources.raise_conflict(best[0], best[1], "an answer has one format")
+    return read_format(best[0], getattr(options, best[0])) if best else None
 
 
 def read_format(option: str, path: Any) -> OutputFormat:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 from sharpi.cli import exit_codes
 from sharpi.cli.output.terminal import print_note, print_stderr
@@ -125,4 +125,4 @@ def fetch(name: ModelName) -> "Pulled":
             return Puller(cache, display).pull(name)
     except KeyboardInterrupt:
         print_stderr(f"stopped; `sharpi pull {name}` resumes it")
-        raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None
+        raise typer.Exit(exit_codes.INTERRUPTED) from None

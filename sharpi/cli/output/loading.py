@@ -9,12 +9,12 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, joined
 from sharpi.cli.termination import exiting_on_ctrl_c
-from sharpi.config import RunConfig
+from sharpi.settings import RunConfig
 from sharpi.system.process import Closing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
     """Loads the model and yields its engine; closes it afterwards, and prints its notes.
 
     If another machine receives the requests, this process runs its layers until that machine
-    closes the group, and then raises click's Exit instead of yielding. Raises SharpiError.
+    closes the group, and then raises Typer's Exit instead of yielding. Raises SharpiError.
     """
     with exiting_on_ctrl_c():
         from sharpi.engine.loader import load_engine
@@ -44,7 +44,7 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
             _note_all(engine.notes)
             if cluster_loader is not None and follows(config):
                 cluster_loader.follow(engine.runner, engine.model_config.hidden_size)
-                raise click.exceptions.Exit
+                raise typer.Exit
             yield engine
         finally:
             engine.close()

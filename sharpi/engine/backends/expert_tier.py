@@ -7,7 +7,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.config import ExpertConfig
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.past_slots import PastSlots
@@ -34,6 +33,7 @@ from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
+from sharpi.settings import ExpertConfig
 from sharpi.system.memory import drop_pages
 from sharpi.tiers.plan import TierPlan
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from sharpi import __version__
 from sharpi.cluster.channel import LinkStats
 from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
-from sharpi.config import RopeRequest, RunConfig
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.errors import ClusterError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
@@ -24,6 +23,7 @@ from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig
 from sharpi.ops.recurrent import num_states
+from sharpi.settings import RopeRequest, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.layer_division import (
     Division,

@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from sharpi.cluster.channel import LinkStats
 from sharpi.cluster.group import Group
-from sharpi.config import ClusterConfig, RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import make_output
 from sharpi.engine.cluster.agreement import (
@@ -32,6 +31,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
+from sharpi.settings import ClusterConfig, RunConfig
 from sharpi.system.process import Closing, print_running_note
 from sharpi.tiers.layer_division import Division
 from sharpi.tiers.settings import EngineSettings

@@ -19,7 +19,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.engine.cluster.agreement import layers_of_all
 from sharpi.engine.cluster.lending_round import expert_sizes, lending_offer
 from sharpi.engine.lending.lender import LendingOffer, lend, share_text
@@ -28,6 +27,7 @@ from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
+from sharpi.settings import RunConfig
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.layer_division import Division, Machine
 from sharpi.tiers.settings import EngineSettings

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from sharpi.config import KvType, KvTypes, RunConfig
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types
 from sharpi.ops.recurrent import state_bytes
+from sharpi.settings import KvType, KvTypes, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import default_ram, plan_tiers

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.hardware.info import has_gpu
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.kv_keep import KEEP_WINDOW
+from sharpi.settings import RunConfig
 
 
 class Cut(NamedTuple):

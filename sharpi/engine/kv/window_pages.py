@@ -8,11 +8,11 @@ attention stay in all pages.
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
-from sharpi.config import RunConfig
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, first_page_read, passing_pages
+from sharpi.settings import RunConfig
 
 SNAPSHOT_PAGES = 16  # pages between two snapshots on disk; more with wide windows
 

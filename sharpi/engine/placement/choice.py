@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.device.counting import traced
 from sharpi.device.device import Device
 from sharpi.engine.placement.placement import Placement, running_plan
@@ -19,6 +18,7 @@ from sharpi.errors import DeviceError, MissingPackageError, SharpiError, Unsuppo
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, has_gpu, probe_gpus
 from sharpi.model.config import ModelConfig
+from sharpi.settings import RunConfig
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier, TierPlan
 from sharpi.tiers.settings import EngineSettings

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hub.catalogue import BITS, CatalogueEntry
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers

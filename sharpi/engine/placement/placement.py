@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.errors import UsageError
 from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.policy_settings import POLICIES, PolicyKind
@@ -20,6 +19,7 @@ from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.extra_tensors import is_extra
 from sharpi.model.weights import load_weights
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan, first_pages
 from sharpi.tiers.planner import plan_tiers

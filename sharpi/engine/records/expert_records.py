@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import ExpertConfig
 from sharpi.engine.backends.model_part import (
     Segment,
     SlotTier,
@@ -24,6 +23,7 @@ from sharpi.errors import TraceFileError
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import IntArray
+from sharpi.settings import ExpertConfig
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.sampler import Sampler
 from sharpi.engine.sampling.text_delta import (
@@ -18,6 +17,7 @@ from sharpi.engine.sampling.text_delta import (
     Timings,
 )
 from sharpi.errors import UsageError
+from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.stream import StopFilter, StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import Constraint, TokenMask
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.errors import ModelFileError, UsageError
+from sharpi.settings import GenerationRequest, SamplingParams
 
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import numpy as np
 
-from sharpi.config import DraftKind
 from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
+from sharpi.settings import DraftKind
 from sharpi.speculation.draft import Draft, likely_tokens
 
 _MOST_WAITING = 1024  # hidden states of decoded tokens

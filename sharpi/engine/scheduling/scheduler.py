@@ -11,7 +11,6 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.kv.kv_cut import cut_of
 from sharpi.engine.sampling.generation_state import GenerationState
@@ -31,6 +30,7 @@ from sharpi.engine.scheduling.steps import (
     takes_largest,
 )
 from sharpi.errors import UsageError
+from sharpi.settings import GenerationRequest
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int

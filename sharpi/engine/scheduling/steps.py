@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner, StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.run_queue import RunQueue
+from sharpi.settings import RunConfig
 from sharpi.speculation.speculator import StepDrafts
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.interface import AttentionShape
 from sharpi.ops.recurrent import RecurrentShape, StateLayout
+from sharpi.settings import F16_TYPES, KvType, KvTypes
 from sharpi.system.memory import ReturnableMemory
 
 _Bytes = npt.NDArray[np.uint8]

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.errors import DeviceError
@@ -30,6 +29,7 @@ from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
 from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.settings import F16_TYPES, KvType, KvTypes
 
 # Frames beyond the pages that `WindowPages` keeps: a page is copied before the old one is dropped.
 SPARE_FRAMES = 4

@@ -6,7 +6,6 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import GenerationRequest
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.anthropic.bodies import ChoiceBody, CountBody, MessagesBody, ToolBody
 from sharpi.serve.anthropic.content import messages_of, system_of
@@ -22,6 +21,7 @@ from sharpi.serve.chat.generation_body import (
 )
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import ApiError, raise_invalid
+from sharpi.settings import GenerationRequest
 
 _MODES: dict[str, Literal["auto", "none", "required"]] = {
     "auto": "auto",

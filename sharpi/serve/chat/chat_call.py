@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from sharpi.config import GenerationRequest
 from sharpi.dialogue.answer_text import AnswerEvent
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.host.answer_group import AnswerRequest
 from sharpi.serve.http.errors import raise_invalid
+from sharpi.settings import GenerationRequest
 
 if TYPE_CHECKING:
     from sharpi.dialogue.answer_parser import AnswerParser

@@ -8,7 +8,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.dialogue.formats.harmony import FINAL
@@ -19,6 +18,7 @@ from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.serve.chat.chat_call import AnswerShape
 from sharpi.serve.chat.refused import REFUSED
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import Body, Refusals
 from sharpi.serve.http.errors import raise_invalid
+from sharpi.settings import GenerationRequest, SamplingParams
 
 MAX_ANSWERS = 16
 MAX_LOGPROBS = 20

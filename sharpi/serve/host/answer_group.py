@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from sharpi.config import GenerationRequest
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
 from sharpi.serve.host.metrics import AnswerMeter, Metrics
 from sharpi.serve.http.access import current_client
 from sharpi.serve.http.errors import stopping
+from sharpi.settings import GenerationRequest
 
 Item: TypeAlias = TextDelta | PrefillProgress | FinishInfo
 Numbered: TypeAlias = tuple[int, Item]

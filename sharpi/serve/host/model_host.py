@@ -9,7 +9,6 @@ from typing import Literal, TypeVar
 from msgspec import Struct, field
 from starlette.types import Scope
 
-from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.engine.sequence import PromptScores
@@ -19,6 +18,7 @@ from sharpi.serve.host.hosted_model import MOST_BODY_BYTES, Loaded
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.http.access import Admission, client_of
 from sharpi.serve.http.errors import ApiError, stopping, unknown_model
+from sharpi.settings import SamplingParams
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")

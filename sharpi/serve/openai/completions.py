@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.config import GenerationRequest
 from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.serve.chat.answer_reading import collect, total_usage
@@ -35,6 +34,7 @@ from sharpi.serve.openai.chat import (
     error_event,
     usage_body,
 )
+from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _DEFAULT_TOKENS = 16  # OpenAI's default

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sharpi.config import SamplingParams
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, call_message, left_out
 from sharpi.serve.chat.generation_body import (
     answer_shape,
@@ -20,6 +19,7 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.serve.openai.bodies import InputItem, ResponsesBody, text_of
 from sharpi.serve.openai.tools import CUSTOM_ARGUMENT, choice_of, tools_of
+from sharpi.settings import SamplingParams
 
 
 def messages_of(body: ResponsesBody) -> tuple[Message, ...]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.prompt import Transcript
-from sharpi.cli.options.conversation import ConversationOptions
-from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.loader import load_engine
 from sharpi.engine.prompt_cache.cache_folder import AnswerIds, answer_file
+from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
+from sharpi.settings.conversation import ConversationOptions
 
 LETTER = FakeTokenizer().encode("a", add_bos=False, parse_special=False)[0] - ord("a")
 

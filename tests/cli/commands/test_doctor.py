@@ -8,12 +8,12 @@ from command_line import CommandLine
 from msgspec.structs import replace
 
 from sharpi.cli.commands.measuring.doctor import advise
-from sharpi.config import FEATURES
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import Gpu, GpuDriver
 from sharpi.hardware.memory import MemoryInfo
 from sharpi.hardware.report import DiskReport, HardwareReport
 from sharpi.resources import native_library
+from sharpi.settings import FEATURES
 
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build
 GPU = GpuDriver("580.1", "13.0", (Gpu("GPU", 24 << 30, 20 << 30, "9.0"),))

@@ -99,7 +99,7 @@ def test_missing_client(sharpi: CommandLine, folder: Path, name: str) -> None:
 def test_unknown_client(sharpi: CommandLine, folder: Path) -> None:
     result = sharpi("launch", "cloud", str(demo_model()))
     assert result.exit_code == 2
-    assert "'cloud' is none of claude, codex, aider, opencode; did you mean claude?" in result.err
+    assert "'cloud' is not one of 'claude', 'codex', 'aider', 'opencode'" in result.err
 
 
 def test_a_server_that_does_not_start(sharpi: CommandLine, folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_rm(sharpi: CommandLine, engine: FakeEngine) -> None:
         (("show", "5"), "no conversation 5"),
         (("show",), "the log is empty"),
         (("search",), "search needs a text"),
-        (("sho",), "did you mean show?"),
+        (("sho",), "'sho' is not one of 'list', 'show'"),
         (("list", "-n", "0"), "below 1"),
     ],
 )

@@ -11,11 +11,11 @@ from command_line import CommandLine, Result
 from msgspec.structs import replace
 
 from sharpi.cli.commands.models import plan as plan_module
-from sharpi.config import RunConfig
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import Gpu, GpuDriver, HardwareInfo
 from sharpi.resources import demo_model, native_library
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 LIBRARY = native_library()  # before the environment is cleaned, which may name another build

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.options.serve import ServeOptions
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.resources import demo_model
+from sharpi.settings import RunConfig
+from sharpi.settings.serving import ServeOptions
 
 FLAGS = Path(__file__).parents[3] / "docs/flags.md"
 
@@ -52,16 +52,23 @@ CASES = [
     (
         "SHARPI_API_KEY",
         ["--api-key", "a", "--api-key", "b"],
-        ["a", "b"],
+        ("a", "b"),
         "c d",
-        ["c", "d"],
+        ("c", "d"),
         "api_key",
     ),
-    ("SHARPI_ALIAS", ["--alias", "x"], ["x"], "y", ["y"], "alias"),
+    ("SHARPI_ALIAS", ["--alias", "x"], ("x",), "y", ("y",), "alias"),
     ("SHARPI_IDLE_UNLOAD", ["--idle-unload", "5"], 5.0, "0.5", 0.5, "idle_unload"),
     ("SHARPI_MAX_BODY", ["--max-body", "1MiB"], 1 << 20, "5k", 5000, "max_body"),
     ("SHARPI_GRACE", ["--grace", "1"], 1.0, "2", 2.0, "grace"),
-    ("SHARPI_CORS_ORIGIN", ["--cors-origin", "*"], ["*"], "http://a", ["http://a"], "cors_origin"),
+    (
+        "SHARPI_CORS_ORIGIN",
+        ["--cors-origin", "*"],
+        ("*",),
+        "http://a",
+        ("http://a",),
+        "cors_origin",
+    ),
     ("SHARPI_LOG_REQUESTS", ["--log-requests"], True, "on", True, "log_requests"),
 ]
 
@@ -133,7 +140,7 @@ def test_names_and_sampling_of_the_host(sharpi: CommandLine, served: Served) -> 
 def test_defaults(sharpi: CommandLine, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     sharpi("serve")
     (options,) = served.options
-    assert (options.host, options.parallel, options.api_key) == ("127.0.0.1", 4, None)
+    assert (options.host, options.parallel, options.api_key) == ("127.0.0.1", 4, ())
     settings = served.hosts[0].settings
     assert (settings.model_id, settings.idle_seconds) == ("stories-moe", None)
     assert "default: 8080" in sharpi("serve", "--help").out

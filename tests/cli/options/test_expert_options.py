@@ -7,10 +7,10 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.options.loading.expert import Policy, Predictor
-from sharpi.config import ExpertConfig
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.predictor import PREDICTORS
+from sharpi.settings import ExpertConfig
+from sharpi.settings.experts import Policy, Predictor
 
 RUN = ("run", "m.gguf", "hi")
 

@@ -277,7 +277,9 @@ class TestNotes:
     def test_memory_without_a_unit(self, sharpi: CommandLine) -> None:
         result = sharpi("plan", "--vram", "12")
         assert result.exit_code == 2
-        assert result.err.startswith("error: --vram: '12' is 12 bytes; did you mean 12GiB? See")
+        assert result.err.startswith(
+            "error: Invalid value for '--vram': '12' is 12 bytes; did you mean 12GiB? See"
+        )
 
 
 @pytest.mark.native

@@ -10,9 +10,9 @@ from command_line import CommandLine
 from fake_engine import FakeEngine
 
 from sharpi.cli.commands.models import rm
-from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
+from sharpi.settings import RunConfig
 
 REPO = "org/tiny-GGUF"
 NAME = f"{REPO}:Q8_0"

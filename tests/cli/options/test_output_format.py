@@ -9,8 +9,8 @@ from command_line import CommandLine
 from fake_engine import FakeEngine
 
 from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
-from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.resources import demo_model
+from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
 
 SCHEMA = {
     "type": "object",

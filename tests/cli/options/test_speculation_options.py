@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.config import USUAL_DRAFTS, SpeculationConfig
+from sharpi.settings import USUAL_DRAFTS, SpeculationConfig
 
 FREE = ("ngram", "suffix")
 OFFERED = (*FREE, "mtp")

@@ -11,8 +11,8 @@ from fake_engine import FakeEngine
 
 from sharpi.cli.output import loading
 from sharpi.cli.output.loading import ProgressBar, open_engine
-from sharpi.config import RunConfig
 from sharpi.errors import UsageError
+from sharpi.settings import RunConfig
 from sharpi.system.process import notes_after_answer, print_running_note
 
 pytest.importorskip("pyte")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest, run_benchmark
 from sharpi.ops.cpu import machine_limits
 from sharpi.ops.cuda import gpu_limits as gpu_limits
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"
@@ -23,7 +23,7 @@ Measure = Callable[..., list[BenchmarkRow]]
 @pytest.fixture
 def print_table() -> Callable[[list[BenchmarkRow]], None]:
     """Prints as the command does; gpu_check.sh runs these tests without the CLI's packages."""
-    pytest.importorskip("click")
+    pytest.importorskip("typer")
     from sharpi.cli.commands.measuring import bench
 
     return bench._print_table

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import FEATURES, ExpertConfig, RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cpu.library import INSTRUCTION_SETS
 from sharpi.resources import demo_model
+from sharpi.settings import FEATURES, ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native
 IDS = [1, *np.random.default_rng(3).integers(3, 2000, 33).tolist()]  # enough for tensor cores

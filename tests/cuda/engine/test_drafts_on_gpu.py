@@ -10,12 +10,12 @@ import pytest
 from oracle import with_oracle
 from with_head import with_head
 
-from sharpi.config import USUAL_DRAFTS, ExpertConfig, GenerationRequest, SamplingParams
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.replay.program import GpuProgram
+from sharpi.settings import USUAL_DRAFTS, ExpertConfig, GenerationRequest, SamplingParams
+from sharpi.settings import SpeculationConfig as Speculation
 from sharpi.tiers.plan import Tier
 
 pytestmark = pytest.mark.native

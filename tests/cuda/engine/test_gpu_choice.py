@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.placement.choice import GpuChoice
 from sharpi.errors import DeviceError, MissingPackageError
+from sharpi.settings import RunConfig
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Tier
 

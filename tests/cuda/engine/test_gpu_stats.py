@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
@@ -15,6 +14,7 @@ from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 from sharpi.experts.stats.stats_text import format_stats
+from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from cpu_device import CpuDevice
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.launch import Memory
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
@@ -19,6 +18,7 @@ from sharpi.errors import DeviceError
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers import plan as plan_module
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from latent_model import write_latent
 
-from sharpi.config import KvType
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
+from sharpi.settings import KvType
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

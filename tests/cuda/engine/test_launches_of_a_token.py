@@ -15,12 +15,12 @@ from latent_model import write_latent
 from mixed_model import rewrite
 from requantise import requantise
 
-from sharpi.config import RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.gguf.quant_types import QuantType
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 MODEL = Path(__file__).parents[2] / "references" / "data" / "qwen3moe.gguf"

@@ -13,13 +13,13 @@ from cpu_device import CpuDevice
 from latent_model import write_latent
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device
 from sharpi.device.launch import MAX_GRID, Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.replay.program import GpuProgram
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 HEADS = 128

@@ -11,7 +11,12 @@ from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import (
+from sharpi.device.device import Device
+from sharpi.engine.engine import Engine
+from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence
+from sharpi.errors import DeviceError, UsageError
+from sharpi.settings import (
     ExpertConfig,
     GenerationRequest,
     KvType,
@@ -19,11 +24,6 @@ from sharpi.config import (
     RunConfig,
     SamplingParams,
 )
-from sharpi.device.device import Device
-from sharpi.engine.engine import Engine
-from sharpi.engine.loader import load_engine
-from sharpi.engine.sequence import Sequence
-from sharpi.errors import DeviceError, UsageError
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
 from sharpi.engine.backends.gpu import miss_capabilities
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
@@ -18,6 +17,7 @@ from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.cuda.replay.program import NextStep, may_run_ahead
 from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
 from sharpi.ops.cuda.replay.step_outputs import Reply
+from sharpi.settings import ExpertConfig, GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 DATA = Path(__file__).parents[2] / "references" / "data"

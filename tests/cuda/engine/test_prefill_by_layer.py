@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
@@ -16,6 +15,7 @@ from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import Chunk, ExpertStream
 from sharpi.ops.cuda.recorded import Copy, PassCounts
 from sharpi.ops.cuda.recording import Recording
+from sharpi.settings import ExpertConfig
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import NO_STASH, GpuStaging, prompt_stash
 

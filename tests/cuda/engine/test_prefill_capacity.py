@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
+from sharpi.settings import ExpertConfig, RunConfig
 
 Load = Callable[..., Engine]
 Expected = Callable[[str, int | None], np.ndarray]

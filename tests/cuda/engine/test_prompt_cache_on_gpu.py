@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
+from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.config import ExpertConfig, GenerationRequest, Miss, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.trace.trace import read_trace
+from sharpi.settings import ExpertConfig, GenerationRequest, Miss, SamplingParams
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

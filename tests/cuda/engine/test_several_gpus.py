@@ -10,13 +10,6 @@ from cpu_device import CpuDevice
 from msgspec.structs import replace
 from with_head import with_head
 
-from sharpi.config import (
-    ExpertConfig,
-    GenerationRequest,
-    RunConfig,
-    SamplingParams,
-    SpeculationConfig,
-)
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
@@ -24,6 +17,13 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
 from sharpi.experts.stats.counts import LayerStats
+from sharpi.settings import (
+    ExpertConfig,
+    GenerationRequest,
+    RunConfig,
+    SamplingParams,
+    SpeculationConfig,
+)
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
 from sharpi.tiers.gpu import RESERVE_BYTES

@@ -13,7 +13,6 @@ from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.tier import GpuTier
@@ -27,6 +26,7 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cuda.replay import step_replay
 from sharpi.ops.cuda.replay.program import GpuProgram
+from sharpi.settings import ExpertConfig, Miss, RunConfig
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

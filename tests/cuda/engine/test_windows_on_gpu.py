@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig, GenerationRequest, SamplingParams
 from sharpi.engine import settings
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
@@ -17,6 +16,7 @@ from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import SPARE_FRAMES
+from sharpi.settings import ExpertConfig, GenerationRequest, SamplingParams
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
 

@@ -11,7 +11,6 @@ from cpu_device import CpuDevice
 from msgspec.structs import replace
 from short_demo import short_demo
 
-from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.device import Event, Work
 from sharpi.device.gpu_kernels import kernel_source
 from sharpi.engine.backends.parts import gpu_tier_of
@@ -22,6 +21,7 @@ from sharpi.experts.stats.counts import PhaseCounts
 from sharpi.experts.stats.stats import PredictionStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts
+from sharpi.settings import ExpertConfig, Miss, RunConfig
 
 pytestmark = pytest.mark.native
 PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 10

@@ -10,7 +10,6 @@ from cpu_device import CpuDevice
 from numpy.typing import NDArray
 from short_demo import LAYERS, short_demo
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.slots import HostFilling
 from sharpi.engine.backends.gpu.tier import GpuTier
@@ -21,6 +20,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
+from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20

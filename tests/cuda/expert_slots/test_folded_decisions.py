@@ -8,11 +8,11 @@ import pytest
 from cpu_device import CpuDevice
 from short_demo import LAYERS, short_demo
 
-from sharpi.config import ExpertConfig, Miss, RunConfig
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
+from sharpi.settings import ExpertConfig, Miss, RunConfig
 
 pytestmark = pytest.mark.native
 PROMPT, NUM_TOKENS = [1, 200, 31, 77, 402, 9], 4

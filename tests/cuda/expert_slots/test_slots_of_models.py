@@ -11,7 +11,6 @@ from cpu_device import CpuDevice
 from msgspec.structs import replace
 from short_demo import LAYERS, short_demo
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
@@ -20,6 +19,7 @@ from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError, ModelFileError
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import RunFacts
+from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native
 SMALL = {"context_size": 128, "batch_size": 36}

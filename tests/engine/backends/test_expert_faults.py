@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from streamed_models import DEMO, GREEDY, PROMPT, decode, write_mixed_model
 
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.errors import ModelFileError
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -16,13 +16,13 @@ from streamed_models import (
     write_mixed_model,
 )
 
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

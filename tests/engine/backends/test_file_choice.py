@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from streamed_models import DEMO, NUM_LAYERS, NUM_USED, decode
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.backends import expert_tier
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.engine import Engine
@@ -17,6 +16,7 @@ from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
 from sharpi.experts.stats.stats_text import tier_lines
+from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native
 TOKENS = 60

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpi.config import RunConfig
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.engine import Engine
@@ -13,6 +12,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.engine.sequence import Sequence
 from sharpi.model.weights import load_weights
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import read_facts
 from sharpi.tiers.layer_division import first_layers
 

@@ -8,13 +8,13 @@ import pytest
 from reference_ops import ReferenceOps
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
-from sharpi.config import SpeculationConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import UsageError
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
 from sharpi.ops.kv_keep import KEEP_WINDOW
+from sharpi.settings import SpeculationConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.pages import CachedPage, StatePool
 from sharpi.engine.runner import StepInFlight
@@ -13,6 +12,7 @@ from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ContextFullError
 from sharpi.ops.recurrent import MAX_STATES
+from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

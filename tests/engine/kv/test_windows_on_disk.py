@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
-from sharpi.config import SpeculationConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.prompt_cache.record import RecordFault, parse_name
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.settings import SpeculationConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from streamed_models import DEMO, NUM_EXPERTS, NUM_LAYERS, decode, write_mixed_model
 
-from sharpi.config import RunConfig
 from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.engine import Engine
 from sharpi.engine.lending.expert_client import ExpertClient
@@ -23,6 +22,7 @@ from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_json import from_json, to_json
 from sharpi.experts.stats.stats_text import format_stats
 from sharpi.gguf.reader import open_gguf
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 REFERENCES = DEMO.parents[2] / "tests" / "references" / "data"

@@ -3,11 +3,11 @@
 import pytest
 
 from sharpi.cli.commands.models.plan import plan_for
-from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import BenchmarkTest, run_benchmark
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
+from sharpi.settings import RunConfig
 
 pytestmark = [pytest.mark.native, pytest.mark.speed]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import RunConfig
 from sharpi.engine import settings
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.engine.placement.placement import Placement
@@ -14,6 +13,7 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import read_config
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.settings import RunConfig
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.settings import EngineSettings

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.engine.placement.placement import Placement, file_notes, may_map
 from sharpi.engine.settings import decide
 from sharpi.gguf.reader import open_gguf
 from sharpi.hardware.info import probe_hardware
 from sharpi.model.config import read_config
 from sharpi.resources import demo_model
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers.plan import TierPlan
 
 USUAL = RunConfig(demo_model())

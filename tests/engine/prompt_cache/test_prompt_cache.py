@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scheduled import Heard, asked, finish, submit
 
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.prompt_cache import record
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
@@ -326,7 +326,7 @@ def test_a_read_only_folder_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyP
 PROGRAM = """
 import sys
 from pathlib import Path
-from sharpi.config import GenerationRequest, RunConfig, SamplingParams
+from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.loader import load_engine
 from sharpi.engine.prompt_cache import prompt_cache, record
 model, folder, mode, number = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])

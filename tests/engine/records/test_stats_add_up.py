@@ -11,7 +11,6 @@ from scheduled import asked, finish, submit
 from streamed_models import DEMO, NUM_EXPERTS, NUM_USED
 from streamed_models import asked as asked_of_experts
 
-from sharpi.config import RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.native.feed import PREDICTOR_NAMES
@@ -19,6 +18,7 @@ from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 

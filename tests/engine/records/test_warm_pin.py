@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from streamed_models import NUM_LAYERS, asked, decode, story_ids
 
-from sharpi.config import ExpertConfig
 from sharpi.engine.engine import Engine
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.settings import ExpertConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

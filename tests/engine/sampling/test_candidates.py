@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.config import SamplingParams
 from sharpi.engine.sampling.sampler import candidates, min_p, softmax, top_k, top_p
+from sharpi.settings import SamplingParams
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=60).map(
     lambda x: np.array(x, np.float32)

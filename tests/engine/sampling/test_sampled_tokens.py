@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.constraints.constraint import TokenMask
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.sampler import Sampler
 from sharpi.errors import UsageError
+from sharpi.settings import GenerationRequest, SamplingParams
 
 Load = Callable[..., Engine]
 GREEDY = SamplingParams(temperature=0)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from sharpi.config import GenerationRequest, SamplingParams
 from sharpi.engine.sampling.sampler import Sampler
 from sharpi.errors import ModelFileError
+from sharpi.settings import GenerationRequest, SamplingParams
 
 OPEN = SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0, seed=1)
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from remote_model import remote_model
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
-from sharpi.config import RunConfig
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ClusterError
+from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -10,10 +10,10 @@ from remote_model import remote_model
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 from with_head import with_head
 
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
-from sharpi.config import SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.sampling.text_delta import TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ContextFullError, ModelFileError, UsageError
+from sharpi.settings import SamplingParams
 
 pytestmark = pytest.mark.native
 Load = Callable[..., Engine]

@@ -11,11 +11,11 @@ from scheduled import alone, asked, assert_nothing_is_left, finish
 from streamed_models import asked as asked_of_experts
 from with_head import with_head
 
-from sharpi.config import RunConfig
-from sharpi.config import SpeculationConfig as Speculation
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
+from sharpi.settings import RunConfig
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from replay import Native, matrix
 
-from sharpi.config import KvType, KvTypes
 from sharpi.ops.interface import AttentionShape
+from sharpi.settings import KvType, KvTypes
 
 pytestmark = pytest.mark.native
 

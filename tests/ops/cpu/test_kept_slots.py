@@ -6,10 +6,10 @@ from attention_models import SHAPES, RoundedReference, attention_model, error, r
 from reference_kv_keep import kept_slots
 from replay import AVAILABLE, Native, reference
 
-from sharpi.config import KvTypes
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cpu.program import ProgramLimits, Rounding
 from sharpi.ops.kv_keep import KEEP_WINDOW
+from sharpi.settings import KvTypes
 
 pytestmark = pytest.mark.native
 PROMPT, KEPT, MORE = 333, 100, 9

@@ -17,11 +17,11 @@ from attention_models import (
 from msgspec.structs import replace
 from replay import AVAILABLE, Native, reference
 
-from sharpi.config import KvType, KvTypes
 from sharpi.errors import UsageError
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, check_kv_types, kv_bytes
 from sharpi.ops.cpu.program import Rounding
 from sharpi.ops.interface import AttentionShape
+from sharpi.settings import KvType, KvTypes
 
 pytestmark = pytest.mark.native
 

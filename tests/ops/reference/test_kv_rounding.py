@@ -5,8 +5,8 @@ import pytest
 from gguf import GGMLQuantizationType, dequantize, quantize
 from reference_kv_rounding import round_rows
 
-from sharpi.config import KvType
 from sharpi.ops.hadamard import hadamard
+from sharpi.settings import KvType
 
 ROWS = np.random.default_rng(3).standard_normal((40, 128)).astype(np.float32)
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 from scripted_host import ScriptedHost
 
-from sharpi.config import GenerationRequest
 from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.serve.chat.answer_reading import answers
 from sharpi.serve.chat.chat_call import AnswerDelta, AnswerEnd, PromptRequest
+from sharpi.settings import GenerationRequest
 
 
 def prompt_request(host: ScriptedHost) -> PromptRequest:

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from scripted_host import scripted_tokenizer
 
-from sharpi.config import GenerationRequest
 from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
@@ -18,6 +17,7 @@ from sharpi.serve.chat.chat_model import ChatModel, ChatModels, VocabularyTables
 from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.http.errors import ApiError
+from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer
 

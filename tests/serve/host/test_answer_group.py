@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from sharpi.config import GenerationRequest
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
 from sharpi.serve.host import answer_group
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest, QueuedAnswer
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.http.errors import ApiError
+from sharpi.settings import GenerationRequest
 
 
 class Thread:

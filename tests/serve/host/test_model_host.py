@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from answer_items import items_of
 
-from sharpi.config import GenerationRequest, RunConfig, SamplingParams
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
@@ -20,6 +19,7 @@ from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.answer_group import AnswerRequest
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.http.errors import ApiError
+from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
 
 pytestmark = pytest.mark.native
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from served_demo import ServedDemo
 
-from sharpi.config import SpeculationConfig as Speculation
+from sharpi.settings import SpeculationConfig as Speculation
 
 pytestmark = pytest.mark.native
 PROMPT = "Tom had a red ball. Tom had a red ball. Tom had a red"

@@ -10,11 +10,11 @@ from answer_items import items_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from sharpi.config import GenerationRequest, RunConfig
 from sharpi.engine.loader import load_engine
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.status import live_experts
 from sharpi.serve.status.live_experts import live_experts_endpoint
+from sharpi.settings import GenerationRequest, RunConfig
 
 pytestmark = pytest.mark.native
 ROOT = Path(__file__).parents[3]

@@ -3,21 +3,25 @@
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import click
+import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
-from sharpi.cli.options.benchmark import BenchmarkOptions
+from sharpi.cli.command import Without
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import ModelArgument, ModelOption
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.loading.engine import EngineOptions
 from sharpi.cli.output.loading import open_engine
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
+from sharpi.settings import RunConfig, SpeculationConfig
+from sharpi.settings.option import LARGEST_COUNT, Option
+from sharpi.settings.run import CONTEXT
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.cli.options.loading.speculation import SpeculationOptions
     from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest
 
 _COLUMNS = ("test", "threads", "tokens/s", "weights read", "GB/s", "of limit", "of peak")
@@ -25,10 +29,62 @@ _LINE = "{:<14} {:>7} {:>16} {:>16} {:>6} {:>8} {:>7}"
 _WIDTH = 80  # columns of every line
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    """Returns the numbers in a text such as 128,512; raises ValueError for others."""
+    for item in text.split(","):
+        if not item.strip().isdecimal() or int(item) > LARGEST_COUNT:
+            raise ValueError(f"{item.strip()!r} in {text!r} is not a count, as in '128,512'")
+    return tuple(map(int, text.split(",")))
+
+
+class Tests(Struct, frozen=True):
+    """The tests to run; names and defaults are llama-bench's."""
+
+    GROUP: ClassVar = "Tests"
+
+    n_prompt: Annotated[
+        tuple[int, ...],
+        Option(
+            "-p --n-prompt",
+            "Tokens of the prefill tests; 0: none.",
+            "N,...",
+            parse=_counts,
+            shown_default="512",
+            is_everyday=True,
+        ),
+    ] = (512,)
+    n_gen: Annotated[
+        tuple[int, ...],
+        Option(
+            "-n --n-gen",
+            "Tokens of the decode tests; 0: none.",
+            "N,...",
+            parse=_counts,
+            shown_default="128",
+            is_everyday=True,
+        ),
+    ] = (128,)
+    n_depth: Annotated[
+        tuple[int, ...],
+        Option(
+            "-d --n-depth",
+            "Tokens in the KV cache before a test begins.",
+            "N,...",
+            parse=_counts,
+            shown_default="0",
+            is_everyday=True,
+        ),
+    ] = (0,)
+    repetitions: Annotated[
+        int,
+        Option("-r --repetitions", "Runs of each test.", "N", min=1, max=10000, is_everyday=True),
+    ] = 5
+
+
 def bench(
-    context: click.Context,
-    options: BenchmarkOptions,
-    engine_options: EngineOptions,
+    context: typer.Context,
+    options: Tests,
+    config: Annotated[RunConfig, Without((CONTEXT,))],
     model: ModelArgument = None,
     model_file: ModelOption = None,
     as_json: JsonOption = False,
@@ -41,10 +97,10 @@ def bench(
     GPU is compared with reading its own memory and, for experts in RAM, with reading over the bus.
     With --spec-type, ckN measures what a check of drafts costs: steps of N tokens.
     """
-    tests = [*_tests(options), *_checks(engine_options.speculation)]
-    path = find_model(context, model)
+    config = complete(context, config, find_model(context, model))
+    tests = [*_tests(options), *_checks(context, config.speculation)]
     size = max(test.num_positions for test in tests)
-    config = engine_options.run_config(context, path, context_size=size)
+    config = replace(config, context_size=size)
     with open_engine(config) as engine:
         from sharpi.engine.measure.benchmark import run_benchmark
 
@@ -55,27 +111,27 @@ def bench(
             _print_table(rows)
 
 
-def _tests(options: BenchmarkOptions) -> "Iterator[BenchmarkTest]":
+def _tests(options: Tests) -> "Iterator[BenchmarkTest]":
     from sharpi.engine.measure.benchmark import BenchmarkTest
 
-    prompts, lengths = options.counts(options.n_prompt), options.counts(options.n_gen)
+    prompts, lengths = options.n_prompt, options.n_gen
     if not any(prompts) and not any(lengths):
         raise UsageError("nothing to measure: -p and -n are both 0")
-    for depth in options.counts(options.n_depth):
+    for depth in options.n_depth:
         yield from (BenchmarkTest("pp", count, depth) for count in prompts if count)
         yield from (BenchmarkTest("tg", count, depth) for count in lengths if count)
 
 
-def _checks(options: "SpeculationOptions") -> "Iterator[BenchmarkTest]":
+def _checks(context: typer.Context, drafts: SpeculationConfig) -> "Iterator[BenchmarkTest]":
     """Yields tests of the cost of checking drafts: steps of 1, 2, ... 8 tokens.
 
     --spec-draft-n-max plus 1 replaces the 8. Yields nothing without --spec-type.
     """
     from sharpi.engine.measure.benchmark import BenchmarkTest
 
-    if options.spec_type in (None, "none"):
+    if not drafts.kinds or not OptionSources(context).has("spec_type"):
         return
-    most = 8 if options.spec_draft_n_max is None else 1 + options.spec_draft_n_max
+    most = 8 if drafts.max_drafts is None else 1 + drafts.max_drafts
     yield from (BenchmarkTest("ck", rows) for rows in range(1, most + 1))
 
 

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.loading.cluster import ClusterOptions, InsecureLinkOption, LinkOption
-from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.command import Only
 from sharpi.cli.output.terminal import fitted
-from sharpi.config import FEATURES
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
 from sharpi.resources import install_command, is_checkout
+from sharpi.settings import FEATURES, ClusterConfig
+from sharpi.settings.cluster import hosts_of
+from sharpi.settings.option import argument, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from sharpi.hardware.info import GpuDriver
     from sharpi.hardware.report import HardwareReport
 
+_ALONE = ClusterConfig()
 Row = tuple[str, str]  # a heading and its text
 
 
@@ -31,20 +33,20 @@ def doctor(
         argument(
             "PATH",
             "A model file on the disk to measure, or a folder to write a test file in.",
-            show_default="the current folder",
+            shown_default="the current folder",
         ),
     ] = Path(),
+    cluster: Annotated[ClusterConfig, Only(("link", "insecure_link"))] = _ALONE,
     hosts: Annotated[
-        str | None,
+        dict[str, Any] | None,
         local_option(
             "--hosts",
             "Measure the links between machines instead: the address of this one, then a name for"
             " each other, on which `sharpi join ADDRESS MODEL` runs.",
             "A,B",
+            parse=hosts_of,
         ),
     ] = None,
-    link: LinkOption = None,
-    insecure_link: InsecureLinkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the machine's hardware and what is missing.
@@ -55,9 +57,9 @@ def doctor(
     take, and the bandwidth.
     """
     if hosts is not None:
-        _show_links(ClusterOptions(hosts, link, insecure_link), as_json=as_json)
+        _show_links(replace(cluster, **hosts), as_json=as_json)
         return
-    if link or insecure_link:
+    if cluster.link or cluster.allows_public:
         raise UsageError("--link and --insecure-link are of use with --hosts only")
     from sharpi.hardware.report import examine
 
@@ -72,11 +74,11 @@ def doctor(
         print(fitted(f"{'missing':15}{each}", sys.stdout, indent=15))
 
 
-def _show_links(options: ClusterOptions, *, as_json: bool) -> None:
+def _show_links(cluster: ClusterConfig, *, as_json: bool) -> None:
     from sharpi.cli.output.plan_table import link_record, print_links
     from sharpi.cli.ranks import measured_links
 
-    found = measured_links(options.first_of())
+    found = measured_links(cluster)
     if as_json:
         print(json.dumps(link_record(*found)))
     else:

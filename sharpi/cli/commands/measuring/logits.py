@@ -3,15 +3,19 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
+from msgspec.structs import replace
 
+from sharpi.cli.command import Without
 from sharpi.cli.options.inputs.model_path import model_path
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.cli.output.terminal import print_stderr
+from sharpi.cli.run_config import complete
 from sharpi.errors import UsageError
+from sharpi.settings import RunConfig
+from sharpi.settings.option import argument, local_option
+from sharpi.settings.run import CONTEXT
 from sharpi.system.files import atomic_output
 
 if TYPE_CHECKING:
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def logits(
-    context: click.Context,
+    context: typer.Context,
     model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
     tokens: Annotated[
         Path, local_option("--tokens", "A 1-D array of integer token ids.", "IDS.npy")
@@ -29,7 +33,7 @@ def logits(
         Path,
         local_option("--output", "Output file: float32 logits (tokens, vocabulary).", "OUT.npy"),
     ],
-    engine_options: EngineOptions,
+    config: Annotated[RunConfig, Without((CONTEXT,))],
 ) -> None:
     """Write the logits of given token ids.
 
@@ -39,7 +43,7 @@ def logits(
 
     ids = read_ids(tokens)
     path = model_path(model)
-    config = engine_options.run_config(context, path, context_size=len(ids))
+    config = replace(complete(context, config, path), context_size=len(ids))
     refuse_to_replace("--output", output, (tokens, path))
     refuse_unwritable("--output", output)
     if output.exists() and not output.is_file():

@@ -5,17 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 from msgspec.structs import replace
 
+from sharpi.cli.command import Without
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.inputs.source_text import text_of_file
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import ProgressBar, open_engine
-from sharpi.config import RunConfig
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
+from sharpi.settings import RunConfig
+from sharpi.settings.option import argument, local_option
+from sharpi.settings.run import CONTEXT
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def perplexity(
-    context: click.Context,
+    context: typer.Context,
     model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
     file: Annotated[
         str, local_option("-f --file", "The file with the text to predict; '-': stdin.", "FILE")
     ],
-    engine_options: EngineOptions,
+    config: Annotated[RunConfig, Without((CONTEXT,))],
     window: Annotated[int, local_option("-c --ctx-size", "Tokens per window.", "N", min=4)] = 512,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +41,7 @@ def perplexity(
     divergence, and how often the most likely token is the same, show what the type costs.
     --kv-keep drops keys and values of the first half, and is compared with f16 in the same way.
     """
-    config = engine_options.run_config(context, model_path(model), context_size=window)
+    config = replace(complete(context, config, model_path(model)), context_size=window)
     text = text_of_file(file)
     with open_engine(config) as engine, _f16_engine(config) as reference:
         score = _score(engine, text, window, reference)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec.structs import asdict, replace
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
+from sharpi.settings.option import argument, local_option
 
 if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
@@ -30,7 +30,9 @@ def simulate(
     ] = "all",
     tokens: Annotated[
         int | None,
-        local_option("--tokens", "Replay only the first N tokens.", "N", min=1, show_default="all"),
+        local_option(
+            "--tokens", "Replay only the first N tokens.", "N", min=1, shown_default="all"
+        ),
     ] = None,
     admission: Annotated[
         bool,
@@ -46,7 +48,7 @@ def simulate(
             "learned-prefetch: prefetches per token.",
             "N",
             min=0,
-            show_default="a tenth of a token's lookups",
+            shown_default="a tenth of a token's lookups",
         ),
     ] = None,
     moving_slots: Annotated[
@@ -62,7 +64,7 @@ def simulate(
             "static: first-n, frequency (the most used, chosen anew until --warmup-tokens are "
             "counted) or ids as in 1,2,5 or 0-7.",
             "SET",
-            show_default="first-n",
+            shown_default="first-n",
         ),
     ] = None,
     warmup_tokens: Annotated[
@@ -73,7 +75,7 @@ def simulate(
             " experts.",
             "N",
             min=1,
-            show_default=f"{_WARM_UP_TOKENS}",
+            shown_default=f"{_WARM_UP_TOKENS}",
         ),
     ] = None,
     warm_pin: Annotated[
@@ -92,7 +94,7 @@ def simulate(
             "Accesses to experts before they are pinned.",
             "N",
             min=0,
-            show_default=f"{_WARM_PIN_AFTER}",
+            shown_default=f"{_WARM_PIN_AFTER}",
         ),
     ] = None,
     predictors: Annotated[

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option
+from sharpi.cli.shared_options import JsonOption
+from sharpi.settings.option import argument, local_option
 
 
 def stats(

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from sharpi.cli.options.inputs.model_path import model_path
 from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_stdin
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import print_note, stdin_is_terminal
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
+from sharpi.settings.option import argument, local_option
 
 
 def tokenize(

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option, option
 from sharpi.cli.output.terminal import print_stderr, strip_controls
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
+from sharpi.settings.option import Option, argument, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def cache(
     ] = None,
     prompt_cache: Annotated[
         Path | None,
-        option("--prompt-cache", "The folder of the prompt cache.", "DIR", is_everyday=True),
+        Option("--prompt-cache", "The folder of the prompt cache.", "DIR", is_everyday=True),
     ] = None,
     everything: Annotated[
         bool, local_option("--all", "With rm: remove all kept prompts.", is_everyday=True)

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 
 from sharpi.cli.options.inputs.model_path import model_path
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import fitted, print_note
+from sharpi.cli.shared_options import JsonOption
+from sharpi.settings.option import argument, local_option
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def inspect(
 
 
 def _check(file: "GgufFile", *, as_json: bool) -> None:
-    """Prints a line for each damaged tensor, or one that all are well; raises click's Exit."""
+    """Prints a line for each damaged tensor, or one that all are well; raises Typer's Exit."""
     from sharpi.cli.commands.models.tensor_check import check_tensors
 
     with ProgressBar() as bar:
@@ -75,7 +75,7 @@ def _check(file: "GgufFile", *, as_json: bool) -> None:
     for name, count in unknown.items():
         print_note(f"{count} tensors of type {name} were not checked: gguf cannot read them")
     if damaged:
-        raise click.exceptions.Exit(1)
+        raise typer.Exit(1)
     if not as_json:
         print(f"all is well: {len(results) - unknown.total()} tensors were read")
 

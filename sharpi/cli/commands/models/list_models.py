@@ -5,8 +5,8 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sharpi.cli.options.json_output import JsonOption
 from sharpi.cli.output.terminal import fitted
+from sharpi.cli.shared_options import JsonOption
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
+from sharpi.settings.option import argument
 
 if TYPE_CHECKING:
     from sharpi.hardware.info import HardwareInfo

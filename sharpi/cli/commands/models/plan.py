@@ -4,21 +4,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 from msgspec.structs import replace
 
+from sharpi.cli.command import Only
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import ModelArgument, ModelOption
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.loading.context import ContextOptions
-from sharpi.cli.options.loading.machine import MachineOptions
-from sharpi.cli.options.loading.miss import MissOptions
-from sharpi.cli.options.loading.speculation import DraftModelOption, SpeculationOptions
-from sharpi.cli.options.loading.tier import TierOptions
-from sharpi.cli.options.option import local_option, option
-from sharpi.cli.options.option_sources import OptionSources
-from sharpi.config import USUAL_DRAFTS, RunConfig
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
+from sharpi.settings import USUAL_DRAFTS, RunConfig
+from sharpi.settings.option import Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
@@ -26,19 +22,23 @@ if TYPE_CHECKING:
     from sharpi.tiers.plan import TierPlan
 
 
+_PLANNED = Only(
+    (
+        *("Memory", "Experts not on the GPU", "Machine"),
+        *("ctx_size", "context_shift", "spec_draft_model"),
+    )
+)
+
+
 def plan(
-    context: click.Context,
-    tiers: TierOptions,
-    misses: MissOptions,
-    context_options: ContextOptions,
-    machine: MachineOptions,
+    context: typer.Context,
+    config: Annotated[RunConfig, _PLANNED],
     model: ModelArgument = None,
     model_file: ModelOption = None,
     moe_profile: Annotated[
         Path | None,
-        option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
+        Option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
     ] = None,
-    spec_draft_model: DraftModelOption = None,
     hosts: Annotated[
         Path | None,
         local_option("--hosts", "Divide the model among the machines of this TOML file.", "FILE"),
@@ -55,18 +55,15 @@ def plan(
     from sharpi.gguf.reader import open_gguf
 
     path = find_model(context, model)
-    config = machine.run_config(path, context_size=context_options.ctx_size)
+    config = complete(context, config, path)
     sources = OptionSources(context)
-    config = misses.extend(tiers.extend(config, sources), sources)
-    experts = replace(config.experts, profile=moe_profile)
-    config = replace(config, experts=experts)
+    config = replace(config, experts=replace(config.experts, profile=moe_profile))
     if moe_profile is not None and not moe_profile.exists():
         raise UsageError(f"{sources.name('moe_profile')} {moe_profile}: no such file")
-    if hosts is not None and spec_draft_model is not None:
+    if hosts is not None and config.speculation.draft_model is not None:
         sources.raise_conflict(
             "hosts", "spec_draft_model", "a plan of several machines has no draft model"
         )
-    config = SpeculationOptions(spec_draft_model=spec_draft_model).extend(config, sources)
     if hosts is not None:
         _plan_hosts(config, hosts, as_json=as_json)
         return
@@ -79,7 +76,7 @@ def plan(
 
         print_plan(path, decided)
     if not decided.fits:
-        raise click.exceptions.Exit(1)
+        raise typer.Exit(1)
 
 
 def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
@@ -105,7 +102,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
     else:
         print_division(config.model, division, hosts, loans)
     if division.overflow:
-        raise click.exceptions.Exit(1)
+        raise typer.Exit(1)
 
 
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":

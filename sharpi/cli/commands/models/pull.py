@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from sharpi.cli.options.inputs.model_name import parse_name
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.errors import UsageError
 from sharpi.hub.model_name import ModelName, require_name
+from sharpi.settings.option import argument, local_option
 from sharpi.units import format_bytes
 
 
@@ -21,7 +21,7 @@ def pull(
     ],
     revision: Annotated[
         str | None,
-        local_option("--revision", "A branch, tag or commit.", "REV", show_default="main"),
+        local_option("--revision", "A branch, tag or commit.", "REV", shown_default="main"),
     ] = None,
 ) -> None:
     """Download a model from the Hugging Face hub.

@@ -3,13 +3,13 @@
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
 from sharpi.cli.options.inputs.model_name import parse_name
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
 from sharpi.errors import HubError, UsageError, did_you_mean
 from sharpi.hub.model_name import ModelName
+from sharpi.settings.option import argument, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def rm(
     models = _named(cache, parse_name(name))
     removal = Removal(cache, models)
     if not yes and not _is_sure(models[0].name, removal):
-        raise click.exceptions.Exit(1)
+        raise typer.Exit(1)
     removal.carry_out()
     print(f"removed {models[0].name}: {_balance(removal)}")
 

@@ -6,27 +6,29 @@ import sys
 import time
 from typing import Annotated
 
-import click
+import typer
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
+from sharpi.cli.command import Without
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
-from sharpi.cli.options.loading.cluster import split_port
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr
-from sharpi.config import ClusterConfig
-from sharpi.errors import ClusterError, LinkError
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
+from sharpi.errors import ClusterError, LinkError, UsageError
+from sharpi.settings import ClusterConfig, RunConfig
+from sharpi.settings.cluster import host_and_port
+from sharpi.settings.option import argument, local_option
+from sharpi.settings.run import CONTEXT
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0  # seconds
 _AGAIN = "_SHARPI_JOINS_AGAIN"  # environment variable: _keep_joining started this process
 
 
 def join(
-    context: click.Context,
-    engine_options: EngineOptions,
+    context: typer.Context,
+    config: Annotated[RunConfig, Without((CONTEXT,))],
     first: Annotated[str, argument("HOST[:PORT]", "The first machine, as its `--hosts` has it.")],
     model: ModelArgument = None,
     model_file: ModelOption = None,
@@ -51,8 +53,8 @@ def join(
     from sharpi.gguf.reader import open_gguf
 
     path = find_model(context, model)
-    config = engine_options.run_config(context, path)
-    address, port = split_port(first)
+    config = complete(context, config, path)
+    address, port = _address(first)
     # Finds an unusable file before the other machines connect.
     open_gguf(path, allows_missing_parts=True).close()
     if not once:
@@ -71,6 +73,13 @@ def join(
         raise
 
 
+def _address(first: str) -> tuple[str, int]:
+    try:
+        return host_and_port(first)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def _keep_joining() -> None:
     """Runs `sharpi join --once` in a loop, each time in a new process.
 
@@ -82,7 +91,7 @@ def _keep_joining() -> None:
     while True:
         code = _join_once()
         if code > 0 and code != exit_codes.TEMPORARY:
-            raise click.exceptions.Exit(code)
+            raise typer.Exit(code)
         print_stderr("waiting for the first machine; Ctrl-C ends this")
         pause = min(2 * pause, _LONGEST_PAUSE) if code == exit_codes.TEMPORARY else _FIRST_PAUSE
         time.sleep(pause)

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-import click
+import typer
 from msgspec import Struct
 
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import PullOption
-from sharpi.cli.options.option import argument, count, option
 from sharpi.cli.output.terminal import print_note
+from sharpi.cli.shared_options import PullOption
 from sharpi.errors import UsageError
+from sharpi.settings.option import Option, argument
 
 ClientName = Literal["claude", "codex", "aider", "opencode"]
 
@@ -26,7 +26,7 @@ _MOST_CONTEXT = 32768  # the default limit; agents send long prompts
 
 
 def launch(
-    context: click.Context,
+    context: typer.Context,
     client: Annotated[ClientName, argument("CLIENT", "claude, codex, aider or opencode.")],
     model: Annotated[str, argument("MODEL", "A GGUF file or a name, as `sharpi run` takes it.")],
     rest: Annotated[
@@ -35,13 +35,12 @@ def launch(
     pull: PullOption = False,
     ctx_size: Annotated[
         int | None,
-        option(
+        Option(
             "-c --ctx-size",
             "Tokens of context of the server.",
             "N",
             min=1,
-            callback=count,
-            show_default="the model's, at most 32768",
+            shown_default="the model's, at most 32768",
             is_everyday=True,
         ),
     ] = None,
@@ -63,7 +62,7 @@ def launch(
     with running_server(path, MODEL, size) as url:
         variables, arguments = chosen.configure(url)
         code = _run([program, *arguments, *(rest or ())], dict(variables))
-    raise click.exceptions.Exit(code)
+    raise typer.Exit(code)
 
 
 def _context_size(path: Path) -> int:
@@ -195,7 +194,7 @@ def _url_of(server: "subprocess.Popen[str]") -> str:
     assert server.stdout is not None
     line = server.stdout.readline()
     if not line.startswith(_READY):
-        raise click.exceptions.Exit(server.wait() or 1)
+        raise typer.Exit(server.wait() or 1)
     return line.split()[-1]
 
 

@@ -4,24 +4,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import typer
 from msgspec.structs import replace
 
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
-from sharpi.cli.options.loading.context import ContextOptions
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
-from sharpi.cli.options.option_sources import OptionSources
-from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
 from sharpi.cli.termination import exit_immediately
-from sharpi.config import RunConfig
 from sharpi.errors import UsageError
 from sharpi.resources import install_command
+from sharpi.settings import RunConfig, SamplingParams
+from sharpi.settings.serving import ServeOptions
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -31,12 +28,10 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
 def serve(
-    context: click.Context,
+    context: typer.Context,
     serving: ServeOptions,
-    sampling: SamplingOptions,
-    limits: ContextOptions,
-    prompt_cache: PromptCacheOptions,
-    engine_options: EngineOptions,
+    sampling: SamplingParams,
+    config: RunConfig,
     model: ModelArgument = None,
     model_file: ModelOption = None,
     pull: PullOption = False,
@@ -50,10 +45,7 @@ def serve(
     _refuse_lost_records(serving, OptionSources(context))
     _refuse_slot_folder(serving)
     path = find_model(context, model)
-    config = engine_options.run_config(
-        context, path, context_size=limits.ctx_size, context_shift=limits.context_shift
-    )
-    config = replace(prompt_cache.extend(config), num_parallel=serving.parallel)
+    config = replace(complete(context, config, path), num_parallel=serving.parallel)
     if follows(config):
         with open_engine(config):
             return
@@ -140,11 +132,11 @@ def _refuse_slot_folder(serving: ServeOptions) -> None:
 
 
 def _host_settings(
-    serving: ServeOptions, sampling: SamplingOptions, model: Path
+    serving: ServeOptions, sampling: SamplingParams, model: Path
 ) -> "ModelHostSettings":
     from sharpi.serve.host.model_host import ModelHostSettings
 
-    names = [*(serving.alias or ()), model.stem]
+    names = [*serving.alias, model.stem]
     minutes = serving.idle_unload
     return ModelHostSettings(
         model_id=names[0],
@@ -152,5 +144,5 @@ def _host_settings(
         max_parallel=serving.parallel,
         max_waiting=serving.queue,
         idle_seconds=None if minutes is None else minutes * 60,
-        sampling=sampling.params(),
+        sampling=sampling,
     )

@@ -9,7 +9,6 @@ import sys
 import time
 from contextlib import ExitStack
 
-from sharpi.cli.options.serve import ServeOptions
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.serve.app import AppSettings, build_app
 from sharpi.serve.chat.chat_model import ChatModels
@@ -19,6 +18,7 @@ from sharpi.serve.http.access import Access
 from sharpi.serve.http.request_guard import RequestLimits
 from sharpi.serve.server_log import ServerLog
 from sharpi.serve.web_server import WebServer, is_loopback, url_of
+from sharpi.settings.serving import ServeOptions
 
 
 def serve_until_stopped(
@@ -57,9 +57,9 @@ def _app_settings(
     serving: ServeOptions, listener: socket.socket, status_key: str, log: ServerLog
 ) -> AppSettings:
     """Returns the app's settings; the Host header is checked only if no API key is required."""
-    origins = tuple(serving.cors_origin or ())
+    origins = serving.cors_origin
     access = Access(
-        keys=serving.api_key or (),
+        keys=serving.api_key,
         origins=origins,
         host_names=None if serving.api_key else (serving.host, socket.gethostname()),
         status_key=status_key,

@@ -5,43 +5,37 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 from msgspec.structs import replace
 
 from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
-from sharpi.cli.options.constraint import ConstraintOptions
-from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.inputs.source import ModelArgument, ModelOption, PullOption
-from sharpi.cli.options.length import LengthOptions
-from sharpi.cli.options.loading.context import ContextOptions
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
-from sharpi.cli.options.log import NoLogOption
-from sharpi.cli.options.option import local_option, option
-from sharpi.cli.options.sampling import SamplingOptions
+from sharpi.cli.options.output_format import output_format
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import can_draw, print_stderr, stdin_is_terminal
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import ModelArgument, ModelOption, NoLogOption, PullOption
 from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.errors import UsageError
+from sharpi.settings import GenerationRequest, RunConfig
+from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
+from sharpi.settings.option import Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
 
 
 def chat(
-    context: click.Context,
-    length: LengthOptions,
-    sampling: SamplingOptions,
-    format_options: ConstraintOptions,
+    context: typer.Context,
+    request: GenerationRequest,
+    answer_format: ConstraintOptions,
     conversation: ConversationOptions,
-    limits: ContextOptions,
-    prompt_cache: PromptCacheOptions,
-    engine_options: EngineOptions,
+    config: RunConfig,
     model: ModelArgument = None,
     model_file: ModelOption = None,
     pull: PullOption = False,
-    single_turn: Annotated[bool, option("-st --single-turn", "End after one answer.")] = False,
+    single_turn: Annotated[bool, Option("-st --single-turn", "End after one answer.")] = False,
     continues: Annotated[
         bool,
         local_option("--continue", "Go on with the latest chat of `sharpi log`.", is_everyday=True),
@@ -73,26 +67,20 @@ def chat(
     refuse_contradictions(conversation)
     if continues and resume is not None:
         raise UsageError("--continue and --resume both name a conversation; keep one")
-    output_format = format_options.output_format(context)
+    wanted = output_format(answer_format, OptionSources(context))
     resumed = find_resumed(resume) if continues or resume is not None else None
     is_named = model is not None or model_file is not None
     known = resumed.model if resumed and not is_named else None
     path = known or find_model(context, model)
-    config = engine_options.run_config(
-        context,
-        path,
-        context_size=limits.ctx_size,
-        context_shift=limits.context_shift,
-    )
-    config = prompt_cache.extend(config)
+    config = complete(context, config, path)
 
     def open_model(path: Path) -> "AbstractContextManager[Engine]":
         return open_engine(replace(config, model=path))
 
-    settings = ChatSettings(sampling, length, conversation)
+    settings = ChatSettings(request, conversation)
     kept = resumed.kept if resumed else None
     log = ConversationLog("chat", is_wanted=not no_log, kept=kept)
-    with Chat(open_model, settings, open_input(), log, output_format) as chat:
+    with Chat(open_model, settings, open_input(), log, wanted) as chat:
         chat.open(path)
         if chat.is_interactive:
             print_stderr(greeting(chat.description, chat.conversation.has_no_template))

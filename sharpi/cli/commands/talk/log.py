@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.option import argument, local_option
 from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
+from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError, UsageError
+from sharpi.settings.option import argument, local_option
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import KeptConversation, LogStore

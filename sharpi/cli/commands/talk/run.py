@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 from msgspec.structs import replace
 
 from sharpi.cli import exit_codes
@@ -24,43 +24,36 @@ from sharpi.cli.chat.reply import (
     verbose_lines,
 )
 from sharpi.cli.log.conversation_log import logged_run
-from sharpi.cli.options.constraint import ConstraintOptions
-from sharpi.cli.options.conversation import ConversationOptions
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.inputs import find_inputs
-from sharpi.cli.options.inputs.source import (
+from sharpi.cli.options.output_format import ConstrainedAnswers, output_format
+from sharpi.cli.output.loading import open_engine
+from sharpi.cli.output.terminal import print_stderr, word_wrap
+from sharpi.cli.run_config import complete
+from sharpi.cli.shared_options import (
     DisplayPromptOption,
+    JsonOption,
     ModelArgument,
     ModelOption,
+    NoLogOption,
     PromptFileOption,
     PromptOption,
     PullOption,
 )
-from sharpi.cli.options.json_output import JsonOption
-from sharpi.cli.options.length import LengthOptions
-from sharpi.cli.options.loading.context import ContextOptions
-from sharpi.cli.options.loading.engine import EngineOptions
-from sharpi.cli.options.loading.prompt_cache import PromptCacheOptions
-from sharpi.cli.options.log import NoLogOption
-from sharpi.cli.options.option import argument, option
-from sharpi.cli.options.output_format import ConstrainedAnswers
-from sharpi.cli.options.sampling import SamplingOptions
-from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import print_stderr, word_wrap
-from sharpi.config import RunConfig
+from sharpi.settings import GenerationRequest, RunConfig
+from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
+from sharpi.settings.option import Option, argument
 
 if TYPE_CHECKING:
     from sharpi.engine.generation import Generation
 
 
 def run(
-    context: click.Context,
-    length: LengthOptions,
-    sampling: SamplingOptions,
-    format_options: ConstraintOptions,
+    context: typer.Context,
+    request: GenerationRequest,
+    answer_format: ConstraintOptions,
     conversation: ConversationOptions,
-    limits: ContextOptions,
-    prompt_cache: PromptCacheOptions,
-    engine_options: EngineOptions,
+    config: RunConfig,
     model: ModelArgument = None,
     prompt: Annotated[
         list[str] | None,
@@ -72,7 +65,7 @@ def run(
     prompt_file: PromptFileOption = None,
     display_prompt: DisplayPromptOption = True,
     single_turn: Annotated[
-        bool, option("-st --single-turn", "End after one answer, as `run` always does.")
+        bool, Option("-st --single-turn", "End after one answer, as `run` always does.")
     ] = True,
     as_json: JsonOption = False,
     no_log: NoLogOption = False,
@@ -83,25 +76,18 @@ def run(
     comes, everything else to stderr. Ctrl-C stops it and keeps the text so far.
     """
     refuse_contradictions(conversation)
-    output_format = format_options.output_format(context)
+    wanted = output_format(answer_format, OptionSources(context))
     inputs = find_inputs(context, model, prompt)
-    config = engine_options.run_config(
-        context,
-        inputs.model,
-        context_size=limits.ctx_size,
-        context_shift=limits.context_shift,
-    )
-    config = prompt_cache.extend(config)
+    config = complete(context, config, inputs.model)
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
         whole = whole_prompt(engine, inputs.prompt, conversation)
-        constrained = ConstrainedAnswers(output_format, engine.tokenizer) if output_format else None
+        constrained = ConstrainedAnswers(wanted, engine.tokenizer) if wanted else None
         if constrained or not display_prompt:
             whole = replace(whole, echo="")  # structured output is printed without the prompt
         if conversation.verbose_prompt:
             show_prompt(engine.tokenizer, whole.text, whole.ids)
         constraint = constrained.constraint(whole.text) if constrained else None
-        request = length.request(sampling)
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
         kept = logged_run(
             generation, inputs.prompt, conversation.system, config.model, is_wanted=not no_log
@@ -118,7 +104,7 @@ def run(
                 )
         note_incomplete_output(generation, constrained)
     if not is_complete:
-        raise click.exceptions.Exit(exit_codes.INTERRUPTED)
+        raise typer.Exit(exit_codes.INTERRUPTED)
 
 
 def _print_text(

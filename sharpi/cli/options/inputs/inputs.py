@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import click
+import typer
 from msgspec import Struct
 
+from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.options.inputs.missing_model import MissingModelError, fetch_missing
 from sharpi.cli.options.inputs.model_name import find_name
 from sharpi.cli.options.inputs.model_path import looks_like_path, model_path
 from sharpi.cli.options.inputs.piped_text import piped_text
 from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_file
 from sharpi.cli.options.inputs.unknown_model import unknown_model
-from sharpi.cli.options.option_sources import OptionSources
 from sharpi.cli.output.terminal import print_note, stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
@@ -46,7 +46,7 @@ class Inputs(Struct, frozen=True):
 
 
 def find_inputs(
-    context: click.Context, first: str | None, rest: Sequence[str] | None = None
+    context: typer.Context, first: str | None, rest: Sequence[str] | None = None
 ) -> Inputs:
     """Returns the model and the prompt from the arguments [MODEL] [PROMPT...] and -m, -p and -f.
 
@@ -67,13 +67,13 @@ def find_inputs(
     return Inputs(path, _whole(prompt) if prompt else _default_prompt(path))
 
 
-def find_model(context: click.Context, argument: str | None) -> Path:
+def find_model(context: typer.Context, argument: str | None) -> Path:
     """Returns the model's file, from MODEL or -m, for a command without a PROMPT argument."""
     model = _the_one([_argument("MODEL", argument), _option(context, "model_file")], "model")
     return _available(context, model.value) if model else demo_model()
 
 
-def _available(context: click.Context, text: str) -> Path:
+def _available(context: typer.Context, text: str) -> Path:
     """Returns the file of the model `text`; downloads it if needed, with --pull or after asking."""
     try:
         return model_path(text)
@@ -86,7 +86,7 @@ def _argument(name: str, value: str | None) -> InputValue | None:
     return None if value is None else InputValue(name, value)
 
 
-def _option(context: click.Context, parameter: str) -> InputValue | None:
+def _option(context: typer.Context, parameter: str) -> InputValue | None:
     """Returns the value of the option `parameter`; None if neither flag nor variable set it."""
     value, sources = context.params.get(parameter), OptionSources(context)
     if value is None:

@@ -2,7 +2,7 @@
 
 import sys
 
-import click
+import typer
 
 from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import print_stderr, stdin_is_terminal
@@ -20,7 +20,7 @@ class MissingModelError(HubError):
         self.name = name
 
 
-def fetch_missing(context: click.Context, error: MissingModelError) -> None:
+def fetch_missing(context: typer.Context, error: MissingModelError) -> None:
     """Fetches the model with --pull, or if the user agrees at the terminal; else raises `error`."""
     if "pull" not in context.params:
         raise error

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from sharpi.config import RunConfig
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Memory
 from sharpi.engine.backends.gpu.slots import GpuSlots
@@ -13,6 +12,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.gpu_limits import GPU_TYPES
+from sharpi.settings import RunConfig
 from sharpi.tiers.plan import TierPlan
 
 _NO_STREAM_OPS = "the driver has no stream memory operations, by which the GPU calls the CPU"

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sharpi.config import ExpertConfig
 from sharpi.device.device import HostArray
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore
@@ -30,6 +29,7 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
+from sharpi.settings import ExpertConfig
 from sharpi.tiers.expert_memory import NO_STASH, StashPlan
 from sharpi.tiers.plan import GpuPlace, KvGrowth, TierPlan
 from sharpi.trial import Trial

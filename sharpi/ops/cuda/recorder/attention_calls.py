@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import F16_TYPES
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.buffers import Buffer
@@ -19,6 +18,7 @@ from sharpi.ops.cuda.recorder.f16_matmul import is_product
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.settings import F16_TYPES
 
 FUSED_BYTES = 256 << 20  # the most keys and values that the library's attention may gather
 TILED_HEADS = 8  # query heads per KV head; with fewer, most rows of a tensor core would be empty

@@ -13,7 +13,6 @@ from cpu_device import CpuDevice
 from gguf import GGMLQuantizationType
 from requantise import requantise
 
-from sharpi.config import ExpertConfig, RunConfig
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.model_part import Segment
@@ -22,6 +21,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.launchers.experts import experts_grouped
 from sharpi.ops.cuda.recorded import RoutedRows
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers import gpu as gpu_planning
 from sharpi.tiers.expert_memory import GpuStaging
 

@@ -8,12 +8,12 @@ from attention_cases import Case
 from device_arrays import empty, read, upload
 from kv_pages import PAGE, pack_pages
 
-from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.matvec_layout import activation_bytes
+from sharpi.settings import KvType
 
 Array = npt.NDArray[Any]
 

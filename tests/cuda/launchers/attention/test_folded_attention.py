@@ -11,7 +11,6 @@ from kv_pages import PAGE, pack_pages
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.config import KvTypes
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.attention.attention import (
@@ -28,6 +27,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     heads,
 )
 from sharpi.ops.cuda.matvec_layout import activation_bytes
+from sharpi.settings import KvTypes
 
 POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans
 Array = npt.NDArray[Any]

@@ -5,7 +5,6 @@ from kv_pages import PACKED, PAGE, page_bytes, unpack_row
 from reference_kv_rounding import round_rows
 from reference_ops import ReferenceOps
 
-from sharpi.config import KvType
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.attention.heads import (
     HeadGroup,
@@ -15,6 +14,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     heads,
 )
 from sharpi.ops.hadamard import hadamard
+from sharpi.settings import KvType
 
 EPSILON = 1e-5
 POSITIONS = np.array([0, 63, 200], np.int32)

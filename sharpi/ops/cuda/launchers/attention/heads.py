@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from sharpi.config import F16_TYPES, KvType, KvTypes
 from sharpi.device.launch import (
     Argument,
     Kernel,
@@ -20,6 +19,7 @@ from sharpi.device.launch import (
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.elementwise import JoinArguments
 from sharpi.ops.interface import HeadGate
+from sharpi.settings import F16_TYPES, KvType, KvTypes
 
 _HEADS_EACH: Final = 4
 _MAX_GROUPS: Final = 3

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from sharpi.config import KvTypes
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
+from sharpi.settings import KvTypes
 
 MAX_KEY_DIM: Final = 576  # the most for which shared memory holds 32 queries, on every GPU
 MAX_VALUE_DIM: Final = 512

@@ -1,35 +1,29 @@
-"""The options of the server: address, access and limits."""
+"""The settings of the server: address, access and limits."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import click
 from msgspec import Struct
 
-from sharpi.cli.options.loading.tier import size
-from sharpi.cli.options.option import count, finite, option
+from sharpi.settings.option import Option
+from sharpi.settings.placement import size
 
 
-def _key(value: str) -> str:
-    """Returns the API key; raises BadParameter if an HTTP header cannot hold it."""
-    if (
-        not value.strip()
-        or not value.isascii()
-        or not value.isprintable()
-        or value != value.strip()
-    ):
-        raise click.BadParameter("a key must be printable ASCII without blanks around it")
-    return value
+def _key(text: str) -> str:
+    """Returns the API key; raises ValueError if an HTTP header cannot hold it."""
+    if not text.strip() or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("a key must be printable ASCII without blanks around it")
+    return text
 
 
 class ServeOptions(Struct, frozen=True):
     """The address, access and limits of the server."""
 
-    heading: ClassVar = "Server"
+    GROUP: ClassVar = "Server"
 
     host: Annotated[
         str,
-        option(
+        Option(
             "--host",
             "The address or name to listen on; 0.0.0.0: all addresses.",
             "HOST",
@@ -38,31 +32,33 @@ class ServeOptions(Struct, frozen=True):
     ] = "127.0.0.1"
     port: Annotated[
         int,
-        option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535, is_everyday=True),
+        Option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535, is_everyday=True),
     ] = 8080
     api_key: Annotated[
-        list[str] | None,
-        option(
+        tuple[str, ...],
+        Option(
             "--api-key",
             "Require this key of clients; may be repeated. The variable holds several, separated "
             "by spaces.",
             "KEY",
-            callback=_key,
+            parse=_key,
+            is_repeated=True,
             is_everyday=True,
         ),
-    ] = None
+    ] = ()
     alias: Annotated[
-        list[str] | None,
-        option(
+        tuple[str, ...],
+        Option(
             "--alias",
             "Name of the model for clients, besides its file's name; may be repeated.",
             "NAME",
+            is_repeated=True,
             is_everyday=True,
         ),
-    ] = None
+    ] = ()
     parallel: Annotated[
         int,
-        option(
+        Option(
             "-np --parallel",
             "Maximum number of answers computed together.",
             "N",
@@ -72,12 +68,11 @@ class ServeOptions(Struct, frozen=True):
         ),
     ] = 4
     queue: Annotated[
-        int,
-        option("--queue", "Answers that may wait; more are refused.", "N", min=0, callback=count),
+        int, Option("--queue", "Answers that may wait; more are refused.", "N", min=0)
     ] = 64
     slot_save_path: Annotated[
         Path | None,
-        option(
+        Option(
             "--slot-save-path",
             "Let clients save and restore the KV cache of a slot in files of this folder.",
             "DIR",
@@ -85,43 +80,42 @@ class ServeOptions(Struct, frozen=True):
     ] = None
     idle_unload: Annotated[
         float | None,
-        option(
+        Option(
             "--idle-unload",
             "Unload the model after this many minutes without a request; the next request loads "
             "it again.",
             "MINUTES",
             min=0,
-            callback=finite,
         ),
     ] = None
     max_body: Annotated[
         int | None,
-        option(
+        Option(
             "--max-body",
             "Maximum size of a request, as in 32MiB.",
             "SIZE",
-            parser=size,
-            show_default="what the context can need, at most 32MiB",
+            parse=size,
+            shown_default="what the context can need, at most 32MiB",
         ),
     ] = None
     grace: Annotated[
         float,
-        option(
+        Option(
             "--grace",
             "Seconds that open answers have to finish when the server is stopped.",
             "SECONDS",
             min=0,
-            callback=finite,
         ),
     ] = 10.0
     cors_origin: Annotated[
-        list[str] | None,
-        option(
+        tuple[str, ...],
+        Option(
             "--cors-origin",
             "Allow requests from web pages of this origin ('*': any); may be repeated.",
             "ORIGIN",
+            is_repeated=True,
         ),
-    ] = None
+    ] = ()
     log_requests: Annotated[
-        bool, option("--log-requests", "Print a line on stderr for each request.")
+        bool, Option("--log-requests", "Print a line on stderr for each request.")
     ] = False

@@ -1,17 +1,29 @@
 """Tells how each option of the running command was set, and its name in messages."""
 
+import os
 from typing import Any, NoReturn
 
-import click
+import typer
 
-from sharpi.cli.parsing.variables import given_variable
 from sharpi.errors import UsageError
+
+
+def variables_of(parameter: Any) -> tuple[str, ...]:
+    """Returns the environment variables of a Typer parameter; the first one is documented."""
+    names = parameter.envvar
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def given_variable(parameter: Any) -> str:
+    """Returns the variable of a parameter that is set, or else the documented one."""
+    names = variables_of(parameter)
+    return next((name for name in names if os.environ.get(name)), names[0])
 
 
 class OptionSources:
     """The source of each option value of a command: flag, environment variable or default."""
 
-    def __init__(self, context: click.Context) -> None:
+    def __init__(self, context: typer.Context) -> None:
         self._context = context
         self._options: dict[str, Any] = {each.name or "": each for each in context.command.params}
 
@@ -36,7 +48,7 @@ class OptionSources:
         if self.by_variable(parameter):
             return given_variable(option)
         is_off = self._context.params[parameter] is False
-        names = option.secondary_opts if is_off else option.opts
+        names = (is_off and option.secondary_opts) or option.opts
         return str(next(name for name in names if name.startswith("--")))
 
     def raise_conflict(self, first: str, second: str, reason: str) -> NoReturn:

@@ -1,1 +1,0 @@
-"""The options of commands that load a model."""

@@ -1,0 +1,43 @@
+"""The options and arguments that several commands have, besides the structs of settings."""
+
+from typing import Annotated
+
+from sharpi.settings.option import Option, argument
+
+JsonOption = Annotated[
+    bool, Option("--json", "Print one JSON object instead of text for people.", is_everyday=True)
+]
+NoLogOption = Annotated[
+    bool, Option("--no-log", "Do not keep this conversation; see `sharpi log`.")
+]
+DisplayPromptOption = Annotated[
+    bool,
+    Option(
+        "--display-prompt/--no-display-prompt",
+        "Print the prompt before its continuation, where no chat template is used.",
+    ),
+]
+ModelArgument = Annotated[
+    str | None,
+    argument(
+        "MODEL",
+        "A GGUF file, or a name as in `sharpi list` or `sharpi models`.",
+        shown_default="the demo model",
+    ),
+]
+ModelOption = Annotated[
+    str | None, Option("-m --model", "The GGUF file or name, instead of MODEL.", "FILE")
+]
+PromptOption = Annotated[str | None, Option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
+PullOption = Annotated[
+    bool, Option("--pull", "Fetch the model from the hub if it is missing, without asking.")
+]
+PromptFileOption = Annotated[
+    str | None,
+    Option(
+        "-f --file",
+        "Read the prompt from FILE ('-': stdin), without the newline at its end.",
+        "FILE",
+        is_everyday=True,
+    ),
+]

@@ -1,0 +1,68 @@
+"""The settings that turn text into a conversation, and the form that answers must have."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Struct
+
+from sharpi.settings.option import Option
+
+
+class ConversationOptions(Struct, frozen=True):
+    """The options for the chat template, and for printing prompts and statistics."""
+
+    GROUP: ClassVar = "Conversation"
+
+    raw: Annotated[bool, Option("--raw", "Continue the text without the chat template.")] = False
+    system: Annotated[
+        str | None,
+        Option(
+            "-sys --system --system-prompt",
+            "The system message, before the conversation.",
+            "TEXT",
+            is_everyday=True,
+        ),
+    ] = None
+    verbose_prompt: Annotated[
+        bool, Option("--verbose-prompt", "Print each prompt and its tokens to stderr.")
+    ] = False
+    verbose: Annotated[
+        bool,
+        Option(
+            "-v --verbose",
+            "Print after an answer what each kind of draft gained. (The version: `sharpi -v`.)",
+        ),
+    ] = False
+    think: Annotated[
+        bool | None,
+        Option(
+            "--think/--no-think",
+            "Turn reasoning on or off, if the chat template supports it.",
+            shown_default="the template's",
+            is_everyday=True,
+        ),
+    ] = None
+
+
+class ConstraintOptions(Struct, frozen=True):
+    """The schema or grammar that every answer must match."""
+
+    GROUP: ClassVar = "Structured output"
+
+    json_schema: Annotated[
+        str | None,
+        Option(
+            "--json-schema",
+            "Answer in JSON that follows the schema in FILE.",
+            "FILE",
+            is_everyday=True,
+        ),
+    ] = None
+    json_object: Annotated[bool, Option("--json-object", "Answer with a JSON object.")] = False
+    grammar: Annotated[
+        str | None,
+        Option(
+            "--grammar",
+            "Follow the grammar in FILE: GBNF, or Lark in llguidance's dialect.",
+            "FILE",
+        ),
+    ] = None

@@ -1,0 +1,147 @@
+"""The settings of one answer: sampler and length; names and defaults are llama.cpp's."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Struct, field
+
+from sharpi.settings.option import Option, positive
+
+
+def _seed(text: str) -> int | None:
+    """Returns a seed, or None for -1."""
+    value = int(text) if text.strip().lstrip("+-").isdecimal() and len(text) < 20 else None
+    if value is None:
+        raise ValueError(f"{text!r} is not a whole number")
+    if not -1 <= value < 2**32:
+        raise ValueError(f"{text!r} is not a seed from -1 to {2**32 - 1}")
+    return None if value < 0 else value
+
+
+def _stop_strings(text: str) -> list[str]:
+    """Splits the value of SHARPI_STOP at newlines, or at commas if it has no newline."""
+    return [item for item in text.split("\n" if "\n" in text else ",") if item]
+
+
+class SamplingParams(Struct, frozen=True):
+    """The parameters of the sampler."""
+
+    GROUP: ClassVar = "Sampling"
+
+    temperature: Annotated[
+        float,
+        Option(
+            "--temp --temperature",
+            "Randomness of sampling; 0 always takes the most likely token.",
+            "T",
+            min=0,
+            is_everyday=True,
+        ),
+    ] = 0.8
+    top_k: Annotated[
+        int, Option("--top-k", "Keep the N most likely tokens; 0: all.", "N", min=0)
+    ] = 40
+    top_p: Annotated[
+        float,
+        Option(
+            "--top-p",
+            "Keep the most likely tokens that make up P of the probability; 1: all.",
+            "P",
+            min=0,
+            max=1,
+        ),
+    ] = 0.95
+    min_p: Annotated[
+        float,
+        Option(
+            "--min-p",
+            "Keep tokens at least P times as likely as the most likely one; 0: all.",
+            "P",
+            min=0,
+            max=1,
+        ),
+    ] = 0.05
+    repeat_penalty: Annotated[
+        float,
+        Option(
+            "--repeat-penalty --rep-penalty",
+            "Make recent tokens less likely; 1: off.",
+            "X",
+            parse=positive,
+        ),
+    ] = 1.0
+    presence_penalty: Annotated[
+        float,
+        Option(
+            "--presence-penalty",
+            "Subtracted once from the logit of each recent token; 0: off.",
+            "X",
+        ),
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        Option(
+            "--frequency-penalty",
+            "Subtracted from the logit of a token for each recent occurrence; 0: off.",
+            "X",
+        ),
+    ] = 0.0
+    penalty_last_n: Annotated[
+        int,
+        Option(
+            "--repeat-last-n",
+            "Number of recent tokens that the penalties consider; -1: the whole context.",
+            "N",
+            min=-1,
+        ),
+    ] = 64
+    seed: Annotated[
+        int | None,
+        Option(
+            "-s --seed",
+            "Seed of the sampler; the same seed gives the same text. -1: random.",
+            "N",
+            parse=_seed,
+            shown_default="-1",
+            is_everyday=True,
+        ),
+    ] = None
+
+
+class GenerationRequest(Struct, frozen=True):
+    """Limits and parameters of one generation."""
+
+    GROUP: ClassVar = "Length"
+
+    max_tokens: Annotated[
+        int,
+        Option(
+            "-n --predict --n-predict",
+            "Maximum number of tokens to generate; -1: until the model ends.",
+            "N",
+            min=-1,
+            is_everyday=True,
+        ),
+    ] = -1
+    stop: Annotated[
+        tuple[str, ...],
+        Option(
+            "--stop",
+            "Stop before TEXT; may be repeated. The variable holds one per line, or several on "
+            "one line separated by commas.",
+            "TEXT",
+            split=_stop_strings,
+            is_repeated=True,
+        ),
+    ] = ()
+    # The markers around reasoning, in which `stop` does not act; the first is "" where the prompt
+    # ends within reasoning.
+    reasoning: tuple[str, str] | None = None
+    ignore_end: Annotated[
+        bool, Option("--ignore-eos", "Continue after the model's end-of-text token.")
+    ] = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    # Pairs of a token id and the value that is added to its logit before penalties and filters.
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    # The number of best tokens reported with each token; None reports no logprobs at all.
+    num_logprobs: int | None = None
+    shows_special: bool = False  # control tokens are part of the text, except the end token
