@@ -1,5 +1,6 @@
-"""The way of one decoded token through the Python code: few calls deep, and few files to read."""
+"""The way of a command and of one decoded token through the Python code: few files to read."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,29 @@ import pytest
 import sharpi
 from sharpi.engine.engine import Engine
 from sharpi.ops.cpu.program import Program
+from sharpi.resources import demo_model
 from sharpi.settings import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.native
 PACKAGE = str(Path(sharpi.__file__).parent)
 MOST_FRAMES, MOST_FILES = 9, 10
+MOST_FILES_OF_RUN = 145  # whose functions `sharpi run` enters up to its first token
+RUN = """
+import sys
+from pathlib import Path
+import sharpi
+package, files = str(Path(sharpi.__file__).parent), set()
+def count(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_flags & 2 and code.co_filename.startswith(package):
+        files.add(code.co_filename)  # flag 2: a function, not a module or the body of a class
+sys.setprofile(count)
+from sharpi.cli.main import main
+status = main(["run", sys.argv[1], "-n", "1", "hello"])
+sys.setprofile(None)
+sys.stderr.write("\\n" + "\\n".join(sorted(files)))
+sys.exit(status)
+"""
 
 
 class Trace:
@@ -67,3 +86,12 @@ def test_a_decoded_token_passes_few_frames_and_files(
     assert trace.frames[-1] == "Generation.__next__"
     assert len(trace.frames) <= MOST_FRAMES, trace.frames
     assert len(trace.files) <= MOST_FILES, sorted(trace.files)
+
+
+def test_run_enters_few_files_before_its_first_token() -> None:
+    command = [sys.executable, "-c", RUN, str(demo_model())]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    files = [line for line in run.stderr.splitlines() if line.startswith(PACKAGE)]
+    assert run.stdout.strip()
+    assert any(name.endswith("engine/loader.py") for name in files), run.stderr
+    assert len(files) <= MOST_FILES_OF_RUN, files

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sharpi.engine.prompt_cache.model_digest import arithmetic_files
 from sharpi.engine.prompt_cache.record import (
     HEADER_BYTES,
     Bytes,
+    Checksum,
     Record,
     RecordFault,
+    checksum_of,
     parse_name,
     read_record,
     write_record,
@@ -130,3 +134,60 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="No space"):
         write_record(tmp_path / str(RECORD.name), RECORD, DATA, time_ns=5)
     assert list(tmp_path.iterdir()) == []
+
+
+def plain(data: bytes) -> bytes:
+    """Returns the digest as the docstrings state it, over Python's integers."""
+    lanes, mask = list(range(1, 9)), 2**64 - 1
+    padded = data + bytes(-len(data) % 64)
+    for start in range(0, len(padded), 8):
+        lane = start // 8 % 8
+        word = int.from_bytes(padded[start : start + 8], "little")
+        product = (lanes[lane] ^ word) * 0x9E3779B97F4A7C15 & mask
+        lanes[lane] = (product << 29 | product >> 35) & mask
+    values = np.array(lanes, np.uint64).tobytes()
+    return blake2b(values + len(data).to_bytes(8, "little"), digest_size=16).digest()
+
+
+def digest(data: bytes) -> bytes:
+    return checksum_of(np.frombuffer(data, np.uint8))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400))
+def test_the_native_checksum_is_the_plain_one(data: bytes) -> None:
+    assert digest(data) == plain(data)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1, max_size=400), st.data())
+def test_a_flipped_bit_is_found(data: bytes, drawn: st.DataObject) -> None:
+    changed = bytearray(data)
+    changed[drawn.draw(st.integers(0, len(data) - 1))] ^= 1 << drawn.draw(st.integers(0, 7))
+    assert digest(bytes(changed)) != digest(data)
+
+
+def test_zeros_at_the_end_count() -> None:
+    assert len({digest(bytes(count)) for count in (0, 1, 63, 64, 65, 128)}) == 6
+
+
+def test_pieces_give_the_digest_of_the_whole() -> None:
+    data = np.arange(1000, dtype=np.int32).view(np.uint8)
+    checksum = Checksum()
+    for start in range(0, data.size, 640):
+        checksum.add(data[start : start + 640])
+    assert checksum.digest() == checksum_of(data)
+
+
+def test_a_piece_after_a_row_that_is_not_full_is_refused() -> None:
+    checksum = Checksum()
+    checksum.add(np.zeros(65, np.uint8))
+    with pytest.raises(ValueError, match="last piece"):
+        checksum.add(np.zeros(64, np.uint8))
+
+
+def test_the_code_of_pages_is_that_of_every_processor() -> None:
+    """What lays pages out, on a CPU or a GPU, decides whether files of pages can be used."""
+    names = {path.name for path in arithmetic_files()}
+    assert {"kv_packed.cuh", "heads.cu", "attention_calls.py", "kv_cache.py"} <= names
+    assert any(name.endswith(".so") for name in names)
