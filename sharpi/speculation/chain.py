@@ -1,4 +1,4 @@
-"""Chain: the drafters of one sequence, and the choice of the most promising draft."""
+"""DrafterChain: the drafters of one sequence, and the choice of the most promising draft."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from sharpi.speculation.draft import Draft, Drafter
 _WORTH_ASKING = 0.5  # a model drafts, too, if the first token of free drafts is less likely
 
 
-class Chain:
+class DrafterChain:
     """Runs the drafters that cost little, and a model only if they have no promising draft."""
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:

@@ -1,24 +1,21 @@
-"""ModelChoice: decides how many tokens a draft model or MTP head drafts, as drafting takes time."""
+"""ModelDrafts: decides how many tokens a draft model or MTP head drafts, as drafting takes time."""
 
 from sharpi.speculation.step_times import StepTimes
-from sharpi.speculation.trial_budget import TrialBudget
+from sharpi.trial import MARGIN, MIN_PAUSE, NEWEST_SHARE, Average, Budget
 
-_LEAST_UTILITY = 1.03
 _LEAST_CHANCE = 0.15  # below this chance, a row of a check costs more than it can gain
 _NUM_FIRST = 2  # drafts of one token for timing; the first may have to process the sequence so far
-_RETRIED_AFTER = 256  # steps until drafts are tried again; doubles after each try without success
-_NEWEST_SHARE = 0.1
 
 
-class ModelChoice:
+class ModelDrafts:
     """The measured seconds per drafted token, and the measured chance that it is accepted."""
 
     def __init__(self) -> None:
-        self._seconds = self._chance = 0.0
-        self._num_drafts = self._num_without = 0
-        self._retried_after = _RETRIED_AFTER
+        self._seconds, self._chance = Average(), 0.0
+        self._num_without = 0
+        self._pause = MIN_PAUSE  # steps until drafts are tried again; doubles without success
 
-    def length(self, times: StepTimes, budget: TrialBudget, num: int, most: int) -> int:
+    def length(self, times: StepTimes, budget: Budget, num: int, most: int) -> int:
         """Returns the number of tokens to draft for each of `num` sequences, at most `most`.
 
         Returns 0 if drafts are not expected to save time, and no trial is due.
@@ -26,17 +23,18 @@ class ModelChoice:
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0
-        is_unlikely = self._num_drafts > 0 and self._chance < _LEAST_CHANCE
-        if self._num_drafts < _NUM_FIRST and not is_unlikely:
-            return 1 if budget.allows(self._seconds or usual) else 0
+        num_drafts, seconds = self._seconds.count, self._seconds.value
+        is_unlikely = num_drafts > 0 and self._chance < _LEAST_CHANCE
+        if num_drafts < _NUM_FIRST and not is_unlikely:
+            return 1 if budget.allows(seconds or usual) else 0
         best, utility = (0, 0.0) if is_unlikely else self._best(times, num, most)
-        if utility >= _LEAST_UTILITY:
-            self._retried_after = _RETRIED_AFTER
+        if utility >= MARGIN:
+            self._pause = MIN_PAUSE
             return best
         self._num_without += 1
-        if self._num_without < self._retried_after or not budget.allows(num * self._seconds):
+        if self._num_without < self._pause or not budget.allows(num * seconds):
             return 0
-        self._num_without, self._retried_after = 0, 2 * self._retried_after
+        self._num_without, self._pause = 0, 2 * self._pause
         return 1
 
     def _best(self, times: StepTimes, num: int, most: int) -> tuple[int, float]:
@@ -44,7 +42,7 @@ class ModelChoice:
         for length in range(1, most + 1):
             reached *= self._chance
             tokens += reached
-            cost = times.seconds(num * (1 + length)) + num * length * self._seconds
+            cost = times.seconds(num * (1 + length)) + num * length * self._seconds.value
             utility = tokens * times.seconds(num) / cost
             if utility > highest:
                 best, highest = length, utility
@@ -52,9 +50,5 @@ class ModelChoice:
 
     def drafted(self, seconds: float, chance: float) -> None:
         """Records a drafted token: the seconds to draft it, and its chance of being accepted."""
-        self._num_drafts += 1
-        if self._num_drafts <= _NUM_FIRST:
-            self._seconds, self._chance = min(seconds, self._seconds or seconds), chance
-            return
-        self._seconds += (min(seconds, 4 * self._seconds) - self._seconds) * _NEWEST_SHARE
-        self._chance += (chance - self._chance) * max(_NEWEST_SHARE, 1 / self._num_drafts)
+        self._seconds.add(seconds)
+        self._chance += (chance - self._chance) * max(NEWEST_SHARE, 1 / self._seconds.count)

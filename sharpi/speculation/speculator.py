@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from sharpi.settings import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import WORTH_A_ROW, Acceptance
-from sharpi.speculation.chain import Chain
+from sharpi.speculation.chain import DrafterChain
 from sharpi.speculation.draft import Draft, Drafter
-from sharpi.speculation.model_choice import ModelChoice
+from sharpi.speculation.model_choice import ModelDrafts
 from sharpi.speculation.ngram import NgramDrafter
-from sharpi.speculation.pause import Pause
-from sharpi.speculation.rule import Choice, Rule
+from sharpi.speculation.pause import DraftBackoff
+from sharpi.speculation.rule import Choice, DraftPolicy
 from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.statistics import DraftStatistics
 
@@ -29,7 +29,7 @@ class SequenceDrafts:
     """
 
     def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
-        self._chain = Chain(drafters)
+        self._chain = DrafterChain(drafters)
         self._new: list[int] = []  # tokens that the drafters have not received yet
         self.num_known = 0  # tokens of the answer so far
         self.acceptance = Acceptance(overall)
@@ -87,7 +87,7 @@ class StepDrafts(NamedTuple):
     sequences: Sequence[SequenceRequest]
     drafts: Sequence[Draft | None]
     choice: Choice
-    rule: Rule
+    rule: DraftPolicy
     seconds: float
     is_search: bool
 
@@ -119,15 +119,15 @@ class Speculator:
     ) -> None:
         self.settings, self.max_drafts = settings, max_drafts
         self._reads_disk = reads_disk
-        self.rule = Rule(reads_disk=reads_disk)
+        self.rule = DraftPolicy(reads_disk=reads_disk)
         # By the number of steps in progress, because their times differ.
         self._rules = {1: self.rule}
         self.statistics = DraftStatistics()
         self._seen = SeenText()
         self._overall = Acceptance()
         self._model_drafters = model_drafters
-        self._pause = Pause()
-        self._model_choice = ModelChoice()
+        self._backoff = DraftBackoff()
+        self._model_choice = ModelDrafts()
 
     @property
     def is_on(self) -> bool:
@@ -162,7 +162,7 @@ class Speculator:
         That happens after useless searches. Then no other method may be called for the step, and
         `record_skipped` records its tokens later.
         """
-        return self.settings.is_auto and self._pause.skips_search()
+        return self.settings.is_auto and self._backoff.skips_search()
 
     def record_skipped(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
         """Records the tokens of a sequence from steps without a call of `record`."""
@@ -214,9 +214,9 @@ class Speculator:
         is_search = not self._time_drafts(sequences, choice, seconds)
         return StepDrafts(sequences, chosen, choice, self.rule, seconds, is_search)
 
-    def _rule(self, num_steps: int) -> Rule:
+    def _rule(self, num_steps: int) -> DraftPolicy:
         if num_steps not in self._rules:
-            self._rules[num_steps] = Rule(reads_disk=self._reads_disk)
+            self._rules[num_steps] = DraftPolicy(reads_disk=self._reads_disk)
         return self._rules[num_steps]
 
     def _effort(self, sequences: Sequence[SequenceRequest]) -> int:
@@ -245,7 +245,7 @@ class Speculator:
         if by_models and (choice.is_trial or not any(choice.lengths)):
             self.rule.budget.spend(seconds)
         if by_models:
-            self._pause.record_model_draft()
+            self._backoff.record_model_draft()
         return bool(by_models)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
@@ -272,7 +272,7 @@ class Speculator:
         num_tokens = sum(counts)
         step.rule.record(step.choice, seconds, num_tokens)
         usual = step.rule.times.seconds(num)
-        self._pause.step(usual)
+        self._backoff.step(usual)
         lengths = step.choice.lengths
         for each, own, count, length in zip(step.sequences, tokens, counts, lengths, strict=True):
             for statistics in (self.statistics, each.drafts.statistics):
@@ -285,7 +285,7 @@ class Speculator:
                     statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
             each.drafts.learn(own)
         if step.is_search:
-            self._pause.searched(step.seconds + time.perf_counter() - start, gained)
+            self._backoff.searched(step.seconds + time.perf_counter() - start, gained)
 
 
 def _fixed(chances: Sequence[Sequence[float]], most: int) -> Choice:

@@ -1,8 +1,7 @@
 """StepTimes: the durations of steps by their number of rows, measured as they run."""
 
-_NEWEST_SHARE = 0.2
-_NUM_FIRST = 3  # measurements of which the shortest counts, because the first one warms up
-_MOST_TIMES = 3.0  # longer steps count as so many times the usual duration
+from sharpi.trial import NUM_FIRST, Average
+
 # The assumed cost of an unmeasured row relative to a step: low, so that it is tried.
 _HOPED_SLOPE = 0.15
 _REFRESHED_AFTER = 16  # equal steps after which estimates of other sizes are renewed
@@ -19,8 +18,7 @@ class StepTimes:
 
     def __init__(self, *, trusts_one: bool = True) -> None:
         self._least = 1 if trusts_one else 2  # steps of a size that an estimate needs
-        self._seconds: dict[int, float] = {}
-        self._counts: dict[int, int] = {}
+        self._averages: dict[int, Average] = {}
         self._latest: dict[int, int] = {}  # the step at which each size ran last
         self._num_steps = 0
         self._answers: dict[int, float] = {}  # recent results of `seconds`
@@ -28,29 +26,25 @@ class StepTimes:
 
     def record(self, rows: int, seconds: float) -> None:
         """Records the duration of a step that had `rows` rows."""
-        if self._is_old(rows):
-            self._counts[rows] = 0
+        if rows not in self._averages or self._is_old(rows):
+            self._averages[rows] = Average()
+        average = self._averages[rows]
+        average.add(seconds)
         self._num_steps += 1
         self._latest[rows] = self._num_steps
-        count = self._counts[rows] = self._counts.get(rows, 0) + 1
-        before = self._seconds.get(rows, seconds) if count > 1 else seconds
-        self._seconds[rows] = (
-            min(before, seconds)
-            if count <= _NUM_FIRST
-            else before + (min(seconds, _MOST_TIMES * before) - before) * _NEWEST_SHARE
-        )
-        if count <= _NUM_FIRST or rows != self._answered or self._num_steps % _REFRESHED_AFTER == 0:
+        is_renewed = average.count <= NUM_FIRST or self._num_steps % _REFRESHED_AFTER == 0
+        if is_renewed or rows != self._answered:
             self._answers.clear()
         self._answered = rows
-        if count >= self._least:
-            self._answers[rows] = self._seconds[rows]
+        if average.count >= self._least:
+            self._answers[rows] = average.value
 
     def _is_old(self, rows: int) -> bool:
         return self._num_steps - self._latest.get(rows, self._num_steps) > _OLD_AFTER
 
     def count(self, rows: int) -> int:
         """Returns the number of measured steps that had `rows` rows."""
-        return self._counts.get(rows, 0)
+        return self._averages[rows].count if rows in self._averages else 0
 
     def is_known(self, rows: int) -> bool:
         """Returns True if steps of about `rows` rows were measured more than once, and recently."""
@@ -73,17 +67,17 @@ class StepTimes:
         hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
         if self._least == 1 or lower == first:
             return hoped
-        return max(hoped, (base - self._seconds[first]) / (lower - first))
+        return max(hoped, (base - self._averages[first].value) / (lower - first))
 
     def _estimate(self, rows: int) -> float:
-        sizes = sorted(size for size in self._seconds if not self._is_old(size))
-        sizes = [size for size in sizes if size == sizes[0] or self._counts[size] >= self._least]
-        larger = [self._seconds[size] for size in sizes if size >= rows]
+        sizes = sorted(size for size in self._averages if not self._is_old(size))
+        sizes = [size for size in sizes if size == sizes[0] or self.count(size) >= self._least]
+        larger = [self._averages[size].value for size in sizes if size >= rows]
         smaller = [size for size in sizes if size < rows]
         if rows in sizes or not smaller:
             return min(larger, default=0.0)
         lower = smaller[-1]
-        base = min(self._seconds[size] for size in sizes if size >= lower)
+        base = min(self._averages[size].value for size in sizes if size >= lower)
         if not larger:
             return base + self._slope(sizes, lower, base) * (rows - lower)
         upper = next(size for size in sizes if size >= rows)

@@ -7,22 +7,22 @@ import pytest
 from sharpi.settings import DraftKind, SpeculationConfig
 from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
-from sharpi.speculation.model_choice import ModelChoice
-from sharpi.speculation.pause import Pause
-from sharpi.speculation.rule import Rule
+from sharpi.speculation.model_choice import ModelDrafts
+from sharpi.speculation.pause import DraftBackoff
+from sharpi.speculation.rule import DraftPolicy
 from sharpi.speculation.speculator import SequenceRequest, Speculator
 from sharpi.speculation.step_times import StepTimes
-from sharpi.speculation.trial_budget import TrialBudget
+from sharpi.trial import Budget
 
 
 def play(
     slope: float, chance: float, num_steps: int = 600, most: int = 8, first_check: float = 0.0
-) -> tuple[float, Rule]:
+) -> tuple[float, DraftPolicy]:
     """Plays steps of 1 + slope per further row; returns tokens per second, and the rule.
 
     The first check takes `first_check` more.
     """
-    rule, dice = Rule(), random.Random(1)
+    rule, dice = DraftPolicy(), random.Random(1)
     tokens = seconds = 0.0
     for _ in range(num_steps):
         choice = rule.choose([[chance ** (i + 1) for i in range(most)]], most)
@@ -50,7 +50,7 @@ def test_a_good_length_is_found_within_few_steps() -> None:
 @pytest.mark.parametrize("is_sure", [True, False])
 def test_a_trial_risks_what_its_drafts_may_lose(is_sure: bool) -> None:
     """Fifteen drafts that are almost surely right are tried at once, others a few at a time."""
-    rule = Rule()
+    rule = DraftPolicy()
     for _ in range(4):
         rule.record(rule.choose([[]], 15), 1.0, 1)
     chance = 0.99 if is_sure else 0.9
@@ -69,7 +69,7 @@ def test_a_first_check_that_reads_much_is_no_verdict(first_check: float) -> None
 @pytest.mark.parametrize("reads_disk", [False, True])
 def test_trials_grow_where_many_rows_may_read_much(reads_disk: bool) -> None:
     """One draft gains and several lose, as where wrong drafts use experts that are on a disk."""
-    rule, dice, lengths = Rule(reads_disk=reads_disk), random.Random(1), list[int]()
+    rule, dice, lengths = DraftPolicy(reads_disk=reads_disk), random.Random(1), list[int]()
     tokens = seconds = 0.0
     for _ in range(150):
         choice = rule.choose([[0.7 ** (i + 1) for i in range(8)]], 8)
@@ -90,7 +90,7 @@ def test_trials_grow_where_many_rows_may_read_much(reads_disk: bool) -> None:
 @pytest.mark.parametrize("stalls", [(1,), (2,), (1, 2), (1, 3)])
 def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, ...]) -> None:
     """The disk stalls a check for several steps; those before and after it gain."""
-    rule, dice, num_checks = Rule(reads_disk=True), random.Random(2), 0
+    rule, dice, num_checks = DraftPolicy(reads_disk=True), random.Random(2), 0
     tokens = seconds = 0.0
     for _ in range(150):
         choice = rule.choose([[0.7]], 1)
@@ -106,7 +106,7 @@ def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, .
 @pytest.mark.parametrize("seed", range(8))
 def test_little_is_lost_where_checks_stall_now_and_then(seed: int) -> None:
     """As on a disk of 1 GB/s: most checks would gain, and those that stall lose more than that."""
-    rule, dice, tokens, seconds = Rule(reads_disk=True), random.Random(seed), 0.0, 0.0
+    rule, dice, tokens, seconds = DraftPolicy(reads_disk=True), random.Random(seed), 0.0, 0.0
     for _ in range(150):
         choice = rule.choose([[0.62, 0.4, 0.25]], 3)
         length, right = choice.lengths[0], 0
@@ -133,7 +133,7 @@ def test_a_model_is_believed_until_it_was_judged(
 
 
 def test_a_head_that_believes_nothing_is_not_checked() -> None:
-    rule, acceptance = Rule(), Acceptance(Acceptance())
+    rule, acceptance = DraftPolicy(), Acceptance(Acceptance())
     for _ in range(5):
         rule.record(rule.choose([[]], 8), 1.0, 1)
     chances = acceptance.chances(Draft("mtp", (7,), (0,)))
@@ -142,7 +142,7 @@ def test_a_head_that_believes_nothing_is_not_checked() -> None:
 
 @pytest.mark.parametrize(("chance", "num_drafts"), [(0.05, 1), (0.6, 2)])
 def test_a_model_that_expects_nothing_drafts_once(chance: float, num_drafts: int) -> None:
-    choice, times, budget = ModelChoice(), StepTimes(), TrialBudget()
+    choice, times, budget = ModelDrafts(), StepTimes(), Budget()
     drafted = 0
     for _ in range(200):
         times.record(1, 1.0)
@@ -167,7 +167,7 @@ def test_nothing_is_lost_whatever_rows_cost(slope: float, chance: float) -> None
 
 
 def test_unlikely_drafts_are_not_checked() -> None:
-    rule = Rule()
+    rule = DraftPolicy()
     for rows in (1, 1, 2, 2, 3, 3):
         rule.times.record(rows, 1 + 0.4 * (rows - 1))
     assert rule.choose([[0.2, 0.1]], 8).lengths == (0,)
@@ -176,7 +176,7 @@ def test_unlikely_drafts_are_not_checked() -> None:
 
 
 def test_rows_go_to_the_likeliest_drafts_of_several_sequences() -> None:
-    rule = Rule()
+    rule = DraftPolicy()
     for rows in (2, 2, 3, 3, 4, 4, 5, 5, 6, 6):
         rule.times.record(rows, 1 + 0.2 * (rows - 2))
     choice = rule.choose([[0.9, 0.85], [0.3, 0.1]], 3)
@@ -184,7 +184,7 @@ def test_rows_go_to_the_likeliest_drafts_of_several_sequences() -> None:
 
 
 def test_a_step_that_others_fill_has_no_drafts() -> None:
-    rule = Rule()
+    rule = DraftPolicy()
     for rows in (4, 4, 5, 5, 6, 6):
         rule.times.record(rows, float(rows))
     assert rule.choose([[0.9]] * 4, 2).lengths == (0, 0, 0, 0)
@@ -232,7 +232,7 @@ def test_acceptance_follows_what_happens() -> None:
 
 
 def test_a_search_in_vain_is_made_less_often() -> None:
-    pause = Pause()
+    pause = DraftBackoff()
     searches = 0
     for _ in range(400):
         if not pause.skips_search():
@@ -243,7 +243,7 @@ def test_a_search_in_vain_is_made_less_often() -> None:
 
 
 def test_a_search_that_pays_is_made_at_every_step() -> None:
-    pause = Pause()
+    pause = DraftBackoff()
     for _ in range(100):
         assert not pause.skips_search()
         pause.searched(0.05, gained=0.5)
