@@ -5,69 +5,59 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharpi.settings import DraftKind, SpeculationConfig
-from sharpi.speculation.acceptance import WORTH_A_ROW, Acceptance
-from sharpi.speculation.chain import DrafterChain
 from sharpi.speculation.draft import Draft, Drafter
-from sharpi.speculation.model_choice import ModelDrafts
-from sharpi.speculation.ngram import NgramDrafter
-from sharpi.speculation.pause import DraftBackoff
-from sharpi.speculation.rule import Choice, DraftPolicy
-from sharpi.speculation.seen_text import SeenText, SuffixDrafter
+from sharpi.speculation.draft_policy import Choice, DraftPolicy, ModelDrafts
+from sharpi.speculation.sequence_drafts import WORTH_A_ROW, Acceptance, SequenceDrafts
 from sharpi.speculation.statistics import DraftStatistics
+from sharpi.speculation.text_lookup import NgramDrafter, SeenText, SuffixDrafter
+from sharpi.trial import Average
+
+_MAX_USELESS = 2  # consecutive useless searches before a pause
+_SHARE = 0.002  # the share of the time that useless searches may take on average
+_LONGEST = 512  # the longest pause, in steps
+
+
+class DraftBackoff:
+    """Counts consecutive useless searches, and decides how many steps go without a search.
+
+    A search is useless if its drafts are not expected to save the time that it took. Pauses are so
+    long that such searches take 0.2 % of the time.
+    """
+
+    def __init__(self) -> None:
+        self._num_useless = self._num_to_skip = 0
+        self._search_seconds, self._step_seconds = Average(), 0.0
+
+    def skips_search(self) -> bool:
+        """Counts a step; returns True if the step should skip the search for drafts."""
+        self._num_to_skip -= 1
+        return self._num_to_skip >= 0
+
+    def searched(self, seconds: float, gained: float) -> None:
+        """Records a search: the seconds that it took, and the expected gain of its drafts."""
+        self._search_seconds.add(seconds)
+        self._num_useless = 0 if gained > seconds else self._num_useless + 1
+        if self._num_useless > _MAX_USELESS and self._step_seconds:
+            times = self._search_seconds.value / (_SHARE * self._step_seconds)
+            self._num_to_skip = min(_LONGEST, int(times))
+
+    def record_model_draft(self) -> None:
+        """Records that a model drafted, which counts as a useful search.
+
+        `ModelDrafts` decides whether drafts of a model save time.
+        """
+        self._num_useless = 0
+
+    def step(self, seconds: float) -> None:
+        """Records the duration of a step without drafts."""
+        self._step_seconds = seconds
+
 
 FREE_KINDS: tuple[DraftKind, ...] = ("ngram", "suffix")  # kinds that take hardly any time
 # The shortest step for which text is remembered, in seconds; a token takes about 3 us.
 _LEAST_REMEMBERED = 0.6e-3
 # Creates the drafters of one sequence that run a model.
 ModelDrafters = Callable[[], Sequence[Drafter]]
-
-
-class SequenceDrafts:
-    """The drafters of one sequence, and the acceptance of their drafts.
-
-    `drafts` are those for the current step.
-    """
-
-    def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
-        self._chain = DrafterChain(drafters)
-        self._new: list[int] = []  # tokens that the drafters have not received yet
-        self.num_known = 0  # tokens of the answer so far
-        self.acceptance = Acceptance(overall)
-        self.drafts: list[Draft] = []
-        self.statistics = DraftStatistics()
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Adds the next tokens of the sequence."""
-        self._new += tokens
-
-    @property
-    def has_models(self) -> bool:
-        """True if at least one drafter is a model."""
-        return self._chain.has_models
-
-    def close(self) -> None:
-        """Closes the drafters at the end of the sequence."""
-        self._chain.close()
-
-    def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
-        """Drafts for the next step; returns the chance of each token of the best draft.
-
-        The list is empty without a draft, and ends before the first chance below `least`. Drafts
-        have at most `most` tokens, those of models at most `most_of_models`.
-        """
-        self.drafts = []
-        if most > 0:
-            self._chain.extend(self._new)
-            self._new = []
-            self.drafts = self._chain.propose(most, self.acceptance, most_of_models)
-        return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
-
-    def learn(self, tokens: Sequence[int]) -> None:
-        """Adds the tokens that the step yielded, and learns which drafted tokens were accepted."""
-        for draft in self.drafts:
-            self.acceptance.learn(draft, tokens)
-        self.extend(tokens)
-        self.num_known += len(tokens)
 
 
 class SequenceRequest(NamedTuple):

@@ -5,13 +5,10 @@ import random
 import pytest
 
 from sharpi.settings import DraftKind, SpeculationConfig
-from sharpi.speculation.acceptance import Acceptance
 from sharpi.speculation.draft import Draft
-from sharpi.speculation.model_choice import ModelDrafts
-from sharpi.speculation.pause import DraftBackoff
-from sharpi.speculation.rule import DraftPolicy
-from sharpi.speculation.speculator import SequenceRequest, Speculator
-from sharpi.speculation.step_times import StepTimes
+from sharpi.speculation.draft_policy import DraftPolicy, ModelDrafts, StepTimes
+from sharpi.speculation.sequence_drafts import Acceptance
+from sharpi.speculation.speculator import DraftBackoff, SequenceRequest, Speculator
 from sharpi.trial import Budget
 
 

@@ -6,11 +6,14 @@ from array import array
 import pytest
 
 from sharpi.serve.status.status_routes import resident_bytes
-from sharpi.settings import SpeculationConfig
-from sharpi.speculation.ngram import NgramDrafter
-from sharpi.speculation.seen_text import SeenText, SuffixDrafter
 from sharpi.speculation.speculator import SequenceRequest, Speculator
-from sharpi.speculation.suffix_automaton import Place, SuffixAutomaton
+from sharpi.speculation.text_lookup import (
+    NgramDrafter,
+    Place,
+    SeenText,
+    SuffixAutomaton,
+    SuffixDrafter,
+)
 from tests.speculation.plain_suffix_automaton import ROOT, PlainSuffixAutomaton
 
 

@@ -13,7 +13,8 @@ from sharpi.engine.scheduling.steps import (
     StepProposal,
     TokenProposer,
 )
-from sharpi.speculation.speculator import SequenceDrafts, SequenceRequest, Speculator
+from sharpi.speculation.sequence_drafts import SequenceDrafts
+from sharpi.speculation.speculator import SequenceRequest, Speculator
 
 
 class HeadFollowing:

@@ -15,7 +15,7 @@ from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import restoration
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.speculation.speculator import SequenceDrafts
+from sharpi.speculation.sequence_drafts import SequenceDrafts
 
 _SHARED_TOKENS = 64  # a common beginning of two prompts that is worth a snapshot
 # Templates often change the last tokens of a prompt once it is part of the history.

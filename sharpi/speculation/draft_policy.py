@@ -2,15 +2,97 @@
 
 As in Cascade (arXiv 2506.20675), a step's utility is the number of tokens that it yields, divided
 by its time in units of a step without drafts. Both are measured while the model runs. If drafts
-would not save time, the step checks none. Trials to find that out may lose at most 2 % of the time.
+would not save time, the step checks none. Trials to find that out keep to the budget of trial.py.
+`ModelDrafts` decides in the same way how many tokens a model drafts.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sharpi.speculation.step_times import StepTimes
-from sharpi.trial import MARGIN, Budget
+from sharpi.trial import MARGIN, MIN_PAUSE, NEWEST_SHARE, NUM_FIRST, Average, Budget
+
+# The assumed cost of an unmeasured row relative to a step: low, so that it is tried.
+_HOPED_SLOPE = 0.15
+_REFRESHED_AFTER = 16  # equal steps after which estimates of other sizes are renewed
+_OLD_AFTER = 400  # a size that has not run for so many steps is tried again
+
+
+class StepTimes:
+    """The seconds of a step by its number of rows, as averages in which newer steps count more.
+
+    It assumes that more rows never take less time, so that larger sizes correct a size that was
+    measured at a bad moment. It interpolates linearly between measured sizes. Without `trusts_one`,
+    sizes larger than the smallest one count as measured from their second step on.
+    """
+
+    def __init__(self, *, trusts_one: bool = True) -> None:
+        self._least = 1 if trusts_one else 2  # steps of a size that an estimate needs
+        self._averages: dict[int, Average] = {}
+        self._latest: dict[int, int] = {}  # the step at which each size ran last
+        self._num_steps = 0
+        self._answers: dict[int, float] = {}  # recent results of `seconds`
+        self._answered = 0  # the size of the last step
+
+    def record(self, rows: int, seconds: float) -> None:
+        """Records the duration of a step that had `rows` rows."""
+        if rows not in self._averages or self._is_old(rows):
+            self._averages[rows] = Average()
+        average = self._averages[rows]
+        average.add(seconds)
+        self._num_steps += 1
+        self._latest[rows] = self._num_steps
+        is_renewed = average.count <= NUM_FIRST or self._num_steps % _REFRESHED_AFTER == 0
+        if is_renewed or rows != self._answered:
+            self._answers.clear()
+        self._answered = rows
+        if average.count >= self._least:
+            self._answers[rows] = average.value
+
+    def _is_old(self, rows: int) -> bool:
+        return self._num_steps - self._latest.get(rows, self._num_steps) > _OLD_AFTER
+
+    def count(self, rows: int) -> int:
+        """Returns the number of measured steps that had `rows` rows."""
+        return self._averages[rows].count if rows in self._averages else 0
+
+    def is_known(self, rows: int) -> bool:
+        """Returns True if steps of about `rows` rows were measured more than once, and recently."""
+        near = range(rows - rows // 4, rows + rows // 4 + 1)
+        return any(self.count(each) > 1 and not self._is_old(each) for each in near)
+
+    def seconds(self, rows: int) -> float:
+        """Returns the expected seconds of a step of `rows` rows; 0 before any measurement."""
+        answer = self._answers.get(rows)
+        if answer is None:
+            answer = self._answers[rows] = self._estimate(rows)
+        return answer
+
+    def _slope(self, sizes: list[int], lower: int, base: float) -> float:
+        """Returns the seconds to assume for each row beyond the largest measured size.
+
+        Without a disk this is little, so that such steps are tried. With a disk, further rows are
+        assumed to read as much as earlier ones. `base` are the seconds of a step of `lower` rows.
+        """
+        hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
+        if self._least == 1 or lower == first:
+            return hoped
+        return max(hoped, (base - self._averages[first].value) / (lower - first))
+
+    def _estimate(self, rows: int) -> float:
+        sizes = sorted(size for size in self._averages if not self._is_old(size))
+        sizes = [size for size in sizes if size == sizes[0] or self.count(size) >= self._least]
+        larger = [self._averages[size].value for size in sizes if size >= rows]
+        smaller = [size for size in sizes if size < rows]
+        if rows in sizes or not smaller:
+            return min(larger, default=0.0)
+        lower = smaller[-1]
+        base = min(self._averages[size].value for size in sizes if size >= lower)
+        if not larger:
+            return base + self._slope(sizes, lower, base) * (rows - lower)
+        upper = next(size for size in sizes if size >= rows)
+        return base + (min(larger) - base) * (rows - lower) / (upper - lower)
+
 
 # If experts are read from a disk, one stall may take as long as several steps. One of the first
 # checks must not use up the budget, so it counts as at most as many steps as it has rows.
@@ -179,3 +261,54 @@ def _lengths(offers: Sequence[tuple[float, int]], num: int) -> tuple[int, ...]:
     for _, sequence in offers:
         counts[sequence] += 1
     return tuple(counts)
+
+
+_LEAST_CHANCE = 0.15  # below this chance, a row of a check costs more than it can gain
+_NUM_FIRST = 2  # drafts of one token for timing; the first may have to process the sequence so far
+
+
+class ModelDrafts:
+    """The measured seconds per drafted token, and the measured chance that it is accepted."""
+
+    def __init__(self) -> None:
+        self._seconds, self._chance = Average(), 0.0
+        self._num_without = 0
+        self._pause = MIN_PAUSE  # steps until drafts are tried again; doubles without success
+
+    def length(self, times: StepTimes, budget: Budget, num: int, most: int) -> int:
+        """Returns the number of tokens to draft for each of `num` sequences, at most `most`.
+
+        Returns 0 if drafts are not expected to save time, and no trial is due.
+        """
+        usual = times.seconds(num)
+        if not usual or most <= 0:
+            return 0
+        num_drafts, seconds = self._seconds.count, self._seconds.value
+        is_unlikely = num_drafts > 0 and self._chance < _LEAST_CHANCE
+        if num_drafts < _NUM_FIRST and not is_unlikely:
+            return 1 if budget.allows(seconds or usual) else 0
+        best, utility = (0, 0.0) if is_unlikely else self._best(times, num, most)
+        if utility >= MARGIN:
+            self._pause = MIN_PAUSE
+            return best
+        self._num_without += 1
+        if self._num_without < self._pause or not budget.allows(num * seconds):
+            return 0
+        self._num_without, self._pause = 0, 2 * self._pause
+        return 1
+
+    def _best(self, times: StepTimes, num: int, most: int) -> tuple[int, float]:
+        best, highest, tokens, reached = 0, 0.0, 1.0, 1.0
+        for length in range(1, most + 1):
+            reached *= self._chance
+            tokens += reached
+            cost = times.seconds(num * (1 + length)) + num * length * self._seconds.value
+            utility = tokens * times.seconds(num) / cost
+            if utility > highest:
+                best, highest = length, utility
+        return best, highest
+
+    def drafted(self, seconds: float, chance: float) -> None:
+        """Records a drafted token: the seconds to draft it, and its chance of being accepted."""
+        self._seconds.add(seconds)
+        self._chance += (chance - self._chance) * max(NEWEST_SHARE, 1 / self._seconds.count)

@@ -1,0 +1,189 @@
+"""SequenceDrafts: the drafters of one sequence, their drafts, and the chance that these are right."""
+
+from collections.abc import Iterable, Sequence
+
+from sharpi.settings import DraftKind
+from sharpi.speculation.draft import NUM_CHANCES, Draft, Drafter
+from sharpi.speculation.statistics import DraftStatistics
+
+_PRIOR_WEIGHT = 4.0  # the chance from other sequences counts like this many observations
+# The weight of an observation falls by this factor with every newer one of its level.
+_FORGETTING = 0.98
+_FIRST_CHANCE = 0.5
+_SURE: frozenset[DraftKind] = frozenset(("mtp", "draft"))  # kinds whose levels are probabilities
+_MOST = 0.99  # the highest chance, since nothing is certain
+WORTH_A_ROW = 0.05  # the least chance with which a drafted token is worth a row of a check
+
+
+class _Level:
+    """Counts for one kind and level: `right` of `seen` tokens were accepted.
+
+    Old tokens count less, so both are fractional.
+    """
+
+    __slots__ = ("right", "seen")
+
+    def __init__(self) -> None:
+        self.right = self.seen = 0.0
+
+    def add(self, *, is_right: bool) -> None:
+        self.right = self.right * _FORGETTING + is_right
+        self.seen = self.seen * _FORGETTING + 1
+
+
+class Acceptance:
+    """The chances of drafted tokens in one sequence.
+
+    `others`, if not None, has the chances over all sequences. It is the prior, and learns, too.
+    """
+
+    def __init__(self, others: "Acceptance | None" = None) -> None:
+        self._others = others
+        self._levels: dict[tuple[DraftKind, int], _Level] = {}
+
+    def chance(self, kind: DraftKind, level: int) -> float:
+        """Returns the chance that a token is accepted, given that all tokens before it are."""
+        prior = (
+            _first_chance(kind, level) if self._others is None else self._others.chance(kind, level)
+        )
+        own = self._levels.get((kind, level))
+        if own is None:
+            return min(prior, _MOST)
+        right = own.right + _PRIOR_WEIGHT * prior
+        return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
+
+    def chances(self, draft: Draft, least: float = WORTH_A_ROW) -> list[float]:
+        """Returns for each drafted token the chance that it and all tokens before it are accepted.
+
+        The list ends before the first chance below `least`.
+        """
+        reached, chances = 1.0, []
+        known: dict[int, float] = {}
+        for level in draft.certainty:
+            if level not in known:
+                known[level] = self.chance(draft.kind, level)
+            reached *= known[level]
+            if reached < least:
+                break
+            chances.append(reached)
+        return chances
+
+    def learn(self, draft: Draft, tokens: Sequence[int]) -> None:
+        """Updates the chances by the tokens that came next in the sequence.
+
+        Compares `tokens` with the draft, up to and including the first difference.
+        """
+        for level, is_right in _judged(draft, tokens):
+            self._learn(draft.kind, level, is_right=is_right)
+
+    def _learn(self, kind: DraftKind, level: int, *, is_right: bool) -> None:
+        self._levels.setdefault((kind, level), _Level()).add(is_right=is_right)
+        if self._others is not None:
+            self._others._learn(kind, level, is_right=is_right)
+
+
+def _first_chance(kind: DraftKind, level: int) -> float:
+    """Returns the chance to assume before any observation.
+
+    If a model drafts, it is the probability for which the level stands.
+    """
+    return (level + 0.5) / NUM_CHANCES if kind in _SURE else _FIRST_CHANCE
+
+
+def _judged(draft: Draft, tokens: Sequence[int]) -> Iterable[tuple[int, bool]]:
+    for drafted, level, token in zip(draft.tokens, draft.certainty, tokens, strict=False):
+        yield level, drafted == token
+        if drafted != token:
+            return
+
+
+_WORTH_ASKING = 0.5  # a model drafts, too, if the first token of free drafts is less likely
+
+
+class DrafterChain:
+    """Runs the drafters that cost little, and a model only if they have no promising draft."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._free = [drafter for drafter in drafters if drafter.is_free]
+        self._models = [drafter for drafter in drafters if not drafter.is_free]
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Passes the next tokens of the sequence to all drafters."""
+        for drafter in (*self._free, *self._models):
+            drafter.extend(tokens)
+
+    @property
+    def has_models(self) -> bool:
+        """True if at least one drafter is a model, which takes time."""
+        return bool(self._models)
+
+    def close(self) -> None:
+        """Closes all drafters at the end of the sequence."""
+        for drafter in (*self._free, *self._models):
+            drafter.close()
+
+    def propose(self, most: int, acceptance: Acceptance, most_of_models: int) -> list[Draft]:
+        """Returns the drafts of all drafters that cost little, the most promising first.
+
+        A draft has at most `most` tokens. If the first token of the first draft is unlikely to be
+        accepted, a model drafts as well, at most `most_of_models` tokens, and its draft is the
+        first.
+        """
+        drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
+        if len(drafts) > 1:
+            drafts.sort(key=lambda draft: -sum(acceptance.chances(draft)))
+        promising = drafts and acceptance.chance(drafts[0].kind, drafts[0].certainty[0])
+        if most_of_models and self._models and (promising or 0.0) < _WORTH_ASKING:
+            for model in self._models:
+                draft = model.propose(min(most, most_of_models))
+                if draft is not None:
+                    return [draft, *drafts]
+        return drafts
+
+
+class SequenceDrafts:
+    """The drafters of one sequence, and the acceptance of their drafts.
+
+    `drafts` are those for the current step.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
+        self._chain = DrafterChain(drafters)
+        self._new: list[int] = []  # tokens that the drafters have not received yet
+        self.num_known = 0  # tokens of the answer so far
+        self.acceptance = Acceptance(overall)
+        self.drafts: list[Draft] = []
+        self.statistics = DraftStatistics()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Adds the next tokens of the sequence."""
+        self._new += tokens
+
+    @property
+    def has_models(self) -> bool:
+        """True if at least one drafter is a model."""
+        return self._chain.has_models
+
+    def close(self) -> None:
+        """Closes the drafters at the end of the sequence."""
+        self._chain.close()
+
+    def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
+        """Drafts for the next step; returns the chance of each token of the best draft.
+
+        The list is empty without a draft, and ends before the first chance below `least`. Drafts
+        have at most `most` tokens, those of models at most `most_of_models`.
+        """
+        self.drafts = []
+        if most > 0:
+            self._chain.extend(self._new)
+            self._new = []
+            self.drafts = self._chain.propose(most, self.acceptance, most_of_models)
+        return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Adds the tokens that the step yielded, and learns which drafted tokens were accepted."""
+        for draft in self.drafts:
+            self.acceptance.learn(draft, tokens)
+        self.extend(tokens)
+        self.num_known += len(tokens)
