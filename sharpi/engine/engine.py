@@ -23,7 +23,7 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.experts.stats.stats import ExpertStats
-    from sharpi.experts.stats.view import ExpertView
+    from sharpi.experts.stats.stats_collect import ExpertView
 
 
 class Engine(Closing):

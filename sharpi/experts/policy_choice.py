@@ -1,9 +1,10 @@
 """Chooses the slot policy and the predictor of a run: those that the user requests, or defaults."""
 
+import re
+
 from msgspec import Struct
 
 from sharpi.errors import UsageError
-from sharpi.experts.learned_memory import learned_bytes
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
     PolicyKind,
@@ -13,8 +14,67 @@ from sharpi.experts.policy_settings import (
     policy_kind,
 )
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.static_set import parse_ids
-from sharpi.settings import ExpertConfig
+from sharpi.ops.slot_rules import whole
+
+_FLOAT_BYTES, _LINE_FLOATS = 4, 16
+_VECTORS = 4  # bias, scores, previous scores, errors
+_OF_A_SPAN = 3  # of recent uses: counts, previous counts and weights
+
+
+def learned_bytes(kind: PolicyKind, num_experts: int) -> int:
+    """Returns the bytes of the maps of one layer for a policy; 0 if the policy does not learn."""
+    if not kind.is_learned:
+        return 0
+    ahead = kind.prefetches
+    has_few = ahead and num_experts <= whole("FewExperts")
+    last = whole("MostLayers" if has_few else "LastLayers")
+    hashed = num_hashed_rows(num_experts) if ahead else 0
+    near = whole("NearLayers") + last
+    within = near + whole("MoreLayersWithin") * has_few
+    num_bytes = _map_bytes(within, num_experts, hashed, follows_text=ahead)
+    if ahead:
+        num_bytes += _map_bytes(near + last, num_experts, hashed, follows_text=True)
+    return num_bytes
+
+
+def num_hashed_rows(num_experts: int) -> int:
+    """Returns the number of rows of a layer's hashed table for combinations of experts."""
+    rows = whole("MostTableRows")
+    while rows > 1 and rows * num_experts > whole("MostTableFloats"):
+        rows //= 2
+    return rows
+
+
+def _map_bytes(num_sources: int, num_experts: int, num_hashed: int, *, follows_text: bool) -> int:
+    stride = -(-num_experts // _LINE_FLOATS) * _LINE_FLOATS
+    rows = num_sources * num_experts * (2 if follows_text else 1) + num_hashed
+    rows += _VECTORS + _OF_A_SPAN * whole("Spans") * follows_text
+    return _FLOAT_BYTES * (rows * stride + num_hashed)
+
+
+def parse_ids(text: str, num_experts: int) -> tuple[int, ...]:
+    """Returns the ids in a text such as `1,2,3` or `0-7`, without repeats.
+
+    Ignores empty parts. Raises UsageError for other texts and for ids from `num_experts` on.
+    """
+    ids = dict.fromkeys(
+        expert for part in text.split(",") if part.strip() for expert in _range(part.strip(), text)
+    )
+    if not ids:
+        raise UsageError(f"'{text}' names no expert; write ids as in 1,2,5 or 0-7")
+    if max(ids) >= num_experts:
+        raise UsageError(f"'{text}' names expert {max(ids)}; the last one is {num_experts - 1}")
+    return tuple(ids)
+
+
+def _range(part: str, text: str) -> range:
+    match = re.fullmatch(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", part)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise UsageError(
+            f"'{part}' in '{text}' is neither an expert id nor a range; write 3 or 0-7"
+        )
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
+
 
 LEARNED = "learned"  # the predictor that is part of the policy of the same name
 DEFAULT_PREDICTOR = "router"

@@ -1,4 +1,4 @@
-"""SequenceDrafts: the drafters of one sequence, their drafts, and the chance that these are right."""
+"""SequenceDrafts: the drafts of one sequence, and the chance that their tokens are accepted."""
 
 from collections.abc import Iterable, Sequence
 

@@ -11,8 +11,7 @@ from machines import PROMPT, Machines, ended
 from requantise import copy_metadata
 
 from sharpi.experts.profile import load_profile
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
 

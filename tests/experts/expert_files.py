@@ -7,7 +7,7 @@ import numpy as np
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
-from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, StoreLayout
+from sharpi.experts.native.store_abi import LayerLayout, PieceLayout, StoreLayout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 
 LAYERS, EXPERTS, K = 4, 8, 2

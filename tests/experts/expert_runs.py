@@ -1,7 +1,13 @@
 """Expert stats of invented runs."""
 
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
-from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
+from sharpi.experts.stats.stats import (
+    ExpertStats,
+    HitCount,
+    LayerStats,
+    PhaseCounts,
+    PredictionStats,
+    SkewStats,
+)
 
 EXPERT_BYTES = 1000
 

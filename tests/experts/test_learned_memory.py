@@ -6,7 +6,7 @@ import reference_learned_contexts
 from reference_learned import Learned
 from reference_learned_map import LearnedMap
 
-from sharpi.experts.learned_memory import learned_bytes, num_hashed_rows
+from sharpi.experts.policy_choice import learned_bytes, num_hashed_rows
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from reference_predictor import Predictor
 from route_traces import skewed_routes
 
 from sharpi.errors import UsageError
-from sharpi.experts.native.predictor_native import NativePredictor
-from sharpi.experts.predictor import PREDICTORS, Predictor
-from sharpi.experts.simulation.predictor_replay import measure, measure_predictors
+from sharpi.experts.native.feed import PREDICTORS, NativePredictor
+from sharpi.experts.simulation.simulate import measure, measure_predictors
 from sharpi.experts.trace.trace import Trace
 
 pytestmark = pytest.mark.native

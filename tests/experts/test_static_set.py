@@ -3,7 +3,7 @@
 import pytest
 
 from sharpi.errors import UsageError
-from sharpi.experts.static_set import parse_ids
+from sharpi.experts.policy_choice import parse_ids
 
 
 @pytest.mark.parametrize(

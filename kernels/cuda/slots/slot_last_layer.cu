@@ -1,6 +1,6 @@
 // Predicts a layer's experts from those that the layer before it uses for the same token, by how
 // often each followed each expert of that layer; the reference is the predictor `last-layer` of
-// sharpi/experts/predictor.py. One block.
+// tests/experts/reference/reference_predictor.py. One block.
 #include "slot_floats.cuh"
 #include "slot_rules.h"
 #include "slot_state.cuh"

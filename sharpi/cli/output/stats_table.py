@@ -10,9 +10,8 @@ from rich.text import Text
 
 from sharpi.cli.output.tables import Column, output_console, print_table
 from sharpi.cli.output.terminal import fitted
-from sharpi.experts.stats.counts import LayerStats
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
-from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats, LayerStats
 from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
 from sharpi.units import format_bytes
 

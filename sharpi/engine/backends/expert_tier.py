@@ -14,8 +14,7 @@ from sharpi.engine.backends.slot_tiers import PinWatch
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
-from sharpi.experts.native.store_counts import StoreCounts
-from sharpi.experts.native.store_layout import read_layout
+from sharpi.experts.native.store_abi import StoreCounts, read_layout
 from sharpi.experts.policy_choice import (
     LEARNED,
     ExpertShape,
@@ -28,8 +27,16 @@ from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_collect import MappedUses, RunFacts, TierFacts, collect_stats
-from sharpi.experts.stats.view import ExpertView, view_of_mapped, view_of_store
+from sharpi.experts.stats.stats_collect import (
+    ExpertView,
+    MappedUses,
+    RunFacts,
+    TierFacts,
+    collect_stats,
+    view_of_mapped,
+    view_of_store,
+)
+from sharpi.experts.stats.stats_merge import FreedSlots
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
@@ -87,7 +94,7 @@ class ExpertTier:
         self._pin = PinWatch(self.policy.settings, per_token)
         self._client: ExpertClient | None = None
         self.is_mapped = self._is_prompt = False
-        self._past = PastSlots(model.num_layers, model.num_experts)
+        self._past = FreedSlots(model.num_layers, model.num_experts)
         is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
         self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
         self._file = FileChoice(layout, plan) if may_map and not is_fixed else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sharpi.experts.file_trial import ExpertSource, FileTrial, WindowCounts
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.native.store_layout import StoreLayout
+from sharpi.experts.native.store_abi import StoreLayout
 from sharpi.hardware.memory import probe_memory
 from sharpi.system.process import print_running_note
 from sharpi.tiers.plan import Purpose, Tier, TierPlan

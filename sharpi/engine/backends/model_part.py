@@ -11,8 +11,7 @@ from sharpi.ops.cpu.program import IntArray
 if TYPE_CHECKING:
     from sharpi.device.device import Device
     from sharpi.experts.stats.stats import ExpertStats
-    from sharpi.experts.stats.stats_collect import RunFacts
-    from sharpi.experts.stats.view import ExpertView
+    from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
     from sharpi.ops.cuda.replay.step_outputs import StepValues
 
 

@@ -65,7 +65,7 @@ def _joined_stats(all_stats: "Sequence[ExpertStats]") -> "ExpertStats":
 
 def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
     """Returns the sum of the counts that are not None; None if there are none."""
-    from sharpi.experts.stats.counts import HitCount
+    from sharpi.experts.stats.stats import HitCount
 
     found = [count for count in counts if count is not None]
     return HitCount(*map(sum, zip(*found, strict=True))) if found else None

@@ -15,7 +15,7 @@ from sharpi.engine.lending.lender import (
     share_text,
 )
 from sharpi.engine.sockets import LoadedModel
-from sharpi.experts.native.store_layout import read_layout
+from sharpi.experts.native.store_abi import read_layout
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.rates import measure_disk
 from sharpi.tiers.plan import Tier, TierPlan

@@ -17,7 +17,7 @@ from sharpi.cluster.group import Bytes, RequestChannel
 from sharpi.engine.lending.lender import MAX_TOKENS, WARM_UP, ExpertPrograms, Loan
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.remote import RemoteExperts
-from sharpi.experts.stats.remote_stats import RemoteStats
+from sharpi.experts.stats.stats import RemoteStats
 from sharpi.system.process import Closing, start_native
 
 TOKENS_BETWEEN = 256  # decoded tokens between two measurements, at least

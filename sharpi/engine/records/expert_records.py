@@ -67,7 +67,7 @@ class ExpertRecords:
         self._skew = self._new_skew(batch_size) if config.stats and self._moe_layers else None
 
     def _new_skew(self, batch_size: int) -> "Skew":
-        from sharpi.experts.stats.skew import Skew
+        from sharpi.experts.stats.stats import Skew
 
         return Skew(self._model.num_experts, batch_size)
 
@@ -205,7 +205,7 @@ class ExpertRecords:
             return None
         if self._gpu is not None:
             return self._gpu.view(self._num_tokens)
-        from sharpi.experts.stats.view import view_of_mapped
+        from sharpi.experts.stats.stats_collect import view_of_mapped
 
         self._watched_until = time.monotonic() + _WATCHED_SECONDS
         if self._tier is not None:
@@ -235,7 +235,7 @@ class ExpertRecords:
         own, others = self.stats(), self._others()
         if not others:
             return own
-        from sharpi.experts.stats.joined_stats import joined_stats
+        from sharpi.experts.stats.stats_merge import joined_stats
 
         return joined_stats([own, *others] if own else list(others), self._run_facts())
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
-from sharpi.experts.trace.trace_steps import Steps
+from sharpi.experts.trace.trace import Steps
 from sharpi.native import check_layouts
 from sharpi.ops.cpu.library import load_library
 

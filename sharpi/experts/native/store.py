@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from sharpi.errors import ModelFileError
 from sharpi.experts.native import store_abi as abi
 from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.native.store_counts import (
+from sharpi.experts.native.store_abi import (
     LayerAccesses,
+    LayerLayout,
     NativeCounts,
+    PieceLayout,
     StoreCounts,
+    StoreLayout,
     StoreTotals,
 )
-from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, StoreLayout
 from sharpi.system.files import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096

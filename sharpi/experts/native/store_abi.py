@@ -1,6 +1,7 @@
-"""The C interface of the expert store for ctypes: its structs, and its functions' types."""
+"""The C interface of the expert store: its functions, the layout of experts, and its counts."""
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import (
     POINTER,
     Structure,
@@ -13,9 +14,18 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from sharpi.errors import ModelFileError
+from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.native import check_layouts, declare
 from sharpi.ops.cpu.library import load_library
+from sharpi.system.files import widest_range
 
 NUM_PIECES = 3  # gate, up, down
 
@@ -79,3 +89,179 @@ def store_library() -> ctypes.CDLL:
         "sharpi_store_last_fault": (None, [c_void_p, c_char_p, c_size_t]),
     }
     return declare(library, signatures)
+
+
+class PhaseAccesses(NamedTuple):
+    """One layer's accesses by prompts or by decoded tokens; mirrors `StoreCounts` in C++."""
+
+    accesses: int  # distinct experts of each step
+    hits: int  # in memory when needed
+    late: int  # in flight when needed
+    loads: int  # read only when they were needed
+    loaded_bytes: int  # bytes of the loads
+    stall_ns: int  # nanoseconds in which at least one thread waited
+    prefetched: int  # experts requested before they were needed
+    prefetch_used: int  # prefetched experts that were used before they were evicted
+    wasted_bytes: int  # bytes read early and never used
+
+
+class LayerAccesses(NamedTuple):
+    """One layer's accesses for prompts and for decoded tokens, and the reads into its buffers."""
+
+    prompt: PhaseAccesses  # in steps that compute part of a prompt
+    decode: PhaseAccesses  # in steps that decode one token of each sequence
+    fills: int  # experts loaded at the start, or because the most used ones were pinned
+    bytes_read: int  # all bytes read from the file, with prefetches and alignment
+
+    @property
+    def total(self) -> "StoreCounts":
+        """The sum of the counts for prompts and for decoded tokens."""
+        both = PhaseAccesses(*map(sum, zip(self.prompt, self.decode, strict=True)))
+        return StoreCounts(**both._asdict(), fills=self.fills, bytes_read=self.bytes_read)
+
+
+class StoreCounts(NamedTuple):
+    """One layer's counts for all steps; the fields are those of PhaseAccesses, LayerAccesses."""
+
+    accesses: int
+    hits: int
+    late: int
+    loads: int
+    loaded_bytes: int
+    stall_ns: int
+    prefetched: int
+    prefetch_used: int
+    wasted_bytes: int
+    fills: int
+    bytes_read: int
+
+
+class StoreTotals(NamedTuple):
+    """The memory and the reads of all layers together."""
+
+    memory_bytes: int
+    dropped_prefetches: int  # experts that were not read because the queue was full
+    failed_prefetches: int  # experts that could not be read
+    failed_reads: int  # experts that could not be read, prefetches included
+    prefetched_bytes: int  # read before a thread waited for them
+    is_direct: bool  # reads bypass the page cache
+
+
+class NativeCounts:
+    """The arrays that `sharpi_store_counts` fills, and their contents as tuples."""
+
+    def __init__(self, num_layers: int) -> None:
+        self._phases = np.empty((num_layers, 2, len(PhaseAccesses._fields)), np.int64)
+        self._reads = np.empty((num_layers, 2), np.int64)
+        self._before_pin = np.empty(2, np.int64)
+        self._totals = np.empty(len(StoreTotals._fields), np.int64)
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The addresses of the arrays, in the order of the native function's parameters."""
+        arrays: tuple[NDArray[np.int64], ...] = (
+            self._phases, self._reads, self._before_pin, self._totals,
+        )  # fmt: skip
+        return tuple(array.ctypes.data for array in arrays)
+
+    @property
+    def layers(self) -> list[LayerAccesses]:
+        """The counts of every layer."""
+        rows = zip(self._phases.tolist(), self._reads.tolist(), strict=True)
+        return [
+            LayerAccesses(PhaseAccesses(*prompt), PhaseAccesses(*decode), *reads)
+            for (prompt, decode), reads in rows
+        ]
+
+    @property
+    def before_pin(self) -> tuple[int, int] | None:
+        """The accesses and hits before the most used experts were first pinned; None until then."""
+        accesses, hits = self._before_pin.tolist()
+        return None if accesses < 0 else (accesses, hits)
+
+    @property
+    def totals(self) -> StoreTotals:
+        """The counts that are not kept per layer."""
+        memory, dropped, failed, unread, early, is_direct = self._totals.tolist()
+        return StoreTotals(memory, dropped, failed, unread, early, bool(is_direct))
+
+
+_MATRICES = ("gate", "up", "down")
+
+
+class PieceLayout(Struct, frozen=True):
+    """The gate, up or down matrices of all experts of a layer, contiguous in one file."""
+
+    file: int  # index of the model's file
+    offset: int  # bytes from the start of that file
+    num_bytes: int  # bytes of one expert's matrix
+
+
+_NOTHING = PieceLayout(file=0, offset=0, num_bytes=0)
+
+
+class LayerLayout(Struct, frozen=True):
+    """The positions and sizes of a layer's routed experts in the model's files."""
+
+    num_experts: int = 0  # 0 in a dense layer
+    # gate (or fused gate and up), up, down; a missing one has no bytes
+    pieces: tuple[PieceLayout, ...] = ()
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of one expert as the file encodes it."""
+        return sum(piece.num_bytes for piece in self.pieces)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a buffer that any expert of the layer can be read into."""
+        return sum(widest_range(p.offset, p.num_bytes, self.num_experts) for p in self.pieces)
+
+
+class StoreLayout(Struct, frozen=True):
+    """A model's files, and the layout of each layer's experts in them."""
+
+    files: tuple[Path, ...]
+    layers: tuple[LayerLayout, ...]
+
+    @property
+    def largest_slot(self) -> int:
+        """Bytes of a buffer that fits an expert of any layer; 0 without experts."""
+        return max((layer.slot_bytes for layer in self.layers), default=0)
+
+    def memory_bytes(self, slots: tuple[int, ...], num_staging: int) -> int:
+        """Returns the bytes that the store allocates for this many slots and staging buffers."""
+        in_layers = zip(slots, self.layers, strict=True)
+        return sum(n * layer.slot_bytes for n, layer in in_layers) + num_staging * self.largest_slot
+
+
+def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
+    """Finds each layer's experts in the file.
+
+    Raises ModelFileError if a layer with experts lacks the up or down matrix.
+    """
+    layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
+    return StoreLayout(file.openable_parts, layers)
+
+
+def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:
+    names = {each: f"blk.{index}.ffn_{each}_exps.weight" for each in _MATRICES}
+    found = {each: tensors[name] for each, name in names.items() if name in tensors}
+    fused = tensors.get(f"blk.{index}.ffn_gate_up_exps.weight")
+    if fused is not None and "down" in found:
+        return LayerLayout(fused.shape[0], (_piece(fused), _NOTHING, _piece(found["down"])))
+    if not found:
+        return LayerLayout()
+    num_experts = next(iter(found.values())).shape[0]
+    is_whole = {"up", "down"} <= found.keys()
+    if not is_whole or any(tensor.shape[0] != num_experts for tensor in found.values()):
+        raise ModelFileError(
+            f"{path}: layer {index} does not have {', '.join(_MATRICES)} of all its experts, so"
+            " they cannot be read one by one; give --ram the whole model's size"
+        )
+    pieces = (_piece(found[each]) if each in found else _NOTHING for each in _MATRICES)
+    return LayerLayout(num_experts, tuple(pieces))
+
+
+def _piece(tensor: Tensor) -> PieceLayout:
+    return PieceLayout(tensor.part, tensor.offset, tensor.num_bytes // tensor.shape[0])

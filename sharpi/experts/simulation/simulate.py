@@ -1,17 +1,19 @@
-"""Runs slot policies over a trace of routes, and counts the hits and loads of each policy.
+"""Runs slot policies and predictors over a trace of routes, and counts their hits and loads.
 
 Prompts in the trace are replayed, too, in the batches in which they ran. Their accesses count as in
 the running engine: each distinct expert of a batch is one access.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from sharpi.experts.native.native_policy import NativePolicy
+from sharpi.errors import UsageError
+from sharpi.experts.native.feed import PREDICTORS, NativePredictor
+from sharpi.experts.native.native_policy import NativePolicy, native_trace, policy_library
 from sharpi.experts.policy_settings import (
     POLICIES,
     Counts,
@@ -21,8 +23,24 @@ from sharpi.experts.policy_settings import (
     default_load_budget,
     policy_kind,
 )
-from sharpi.experts.simulation.optimum import replay_optimum
-from sharpi.experts.trace.trace import Trace
+from sharpi.experts.trace.trace import Steps, Trace
+
+
+def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
+    """Returns each layer's counts for the optimal policy; `slots` (layers,) are slots by layer.
+
+    It keeps the experts that are used again soonest.
+    """
+    trace = native_trace(steps, num_experts)
+    per_layer = np.array(slots, np.int32)
+    counts = np.empty((len(slots), len(Counts._fields)), np.int64)
+    status = policy_library().sharpi_optimum_replay(
+        trace, per_layer.ctypes.data, counts.ctypes.data
+    )
+    if status < 0:
+        raise MemoryError("no memory to replay the trace")
+    return [Counts(*row) for row in counts.tolist()]
+
 
 OPTIMUM = "optimum"
 SIMULATED = (*POLICIES, OPTIMUM)
@@ -162,3 +180,62 @@ def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]
         "hit_rate_after_pin": (total.hits - hits) / later if later else None,
         "lookups_before_pin": accesses,
     }
+
+
+class PredictorRow(Struct, frozen=True):
+    """One predictor's results on a trace.
+
+    In the recall, the experts of a text's first token count as not predicted.
+    """
+
+    predictor: str
+    guesses: int  # experts predicted for each layer
+    recall: float  # the share of the used experts that was predicted, 0 to 1
+    precision: float  # the share of the predicted experts that was used, 0 to 1
+    microseconds_per_token: float
+
+
+def measure_predictors(trace: Trace) -> list[PredictorRow]:
+    """Measures every predictor with budgets of `k` and `2 k` experts, for `k` experts per token."""
+    k = trace.experts_per_token
+    budgets = sorted({k, min(2 * k, trace.num_experts)})
+    return [measure(trace, name, budget) for budget in budgets for name in PREDICTORS]
+
+
+def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
+    """Measures one predictor that predicts `budget` experts before every layer of every token."""
+    predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
+    try:
+        begin = time.perf_counter()
+        counts = predictor.replay(trace.steps, budget)
+        seconds = time.perf_counter() - begin
+    finally:
+        predictor.close()
+    return PredictorRow(
+        predictor=name,
+        guesses=budget,
+        recall=counts.right / counts.used,
+        precision=counts.right / max(1, counts.predicted),
+        microseconds_per_token=1e6 * seconds / trace.num_tokens,
+    )
+
+
+# For each flag of `sharpi simulate`: which policies use it, in words and as a condition.
+_USERS: Mapping[str, tuple[str, Callable[[PolicyKind], bool]]] = {
+    "--admission": ("slru", lambda kind: kind is PolicyKind.SLRU),
+    "--load-budget": ("learned-prefetch", lambda kind: kind.prefetches),
+    "--moving-slots": ("the learned policies", lambda kind: kind.is_learned),
+    "--resident": ("static", lambda kind: kind is PolicyKind.STATIC),
+    "--warmup-tokens": ("static", lambda kind: kind is PolicyKind.STATIC),
+    "--warm-pin": ("all policies but static", lambda kind: kind is not PolicyKind.STATIC),
+    "--warm-pin-after": ("all policies but static", lambda kind: kind is not PolicyKind.STATIC),
+}
+
+
+def refuse_idle(given: Sequence[str], policies: Sequence[str]) -> None:
+    """Raises UsageError for the first given flag that has no effect on any of the policies."""
+    kinds = [POLICIES[name] for name in policies if name in POLICIES]
+    for flag in given:
+        users, has_it = _USERS[flag]
+        if not any(map(has_it, kinds)):
+            raise UsageError(f"{flag} is for {users}, not for --policy {','.join(policies)}")

@@ -1,15 +1,144 @@
 """The statistics of a run's experts: hits, loads and their cost, per layer and in total.
 
-stats_collect.py collects them from a running store, stats_checks.py checks their consistency, and
-stats_json.py and stats_text.py write them.
+stats_collect.py collects them from a running store, stats_merge.py sums those of several, and
+stats_file.py checks, writes and reads them.
 """
 
-from typing import Optional
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Struct, structs
+from numpy.typing import NDArray
 
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, TotalCounts, sum_of
-from sharpi.experts.stats.remote_stats import RemoteStats
+from sharpi.ops.routed_capacity import LEAST_TOKENS, experts_at_once, rows_of_batch
+
+NUM_TOP_EXPERTS = 5
+
+
+class HitCount(NamedTuple):
+    """The number of lookups of experts, and how many of these experts were resident."""
+
+    accesses: int
+    hits: int
+
+    @property
+    def rate(self) -> float | None:
+        """The hit rate, 0 to 1; None without accesses."""
+        return self.hits / self.accesses if self.accesses else None
+
+
+class TopExpert(NamedTuple):
+    """An expert of a layer, and its share of the layer's uses, 0 to 1."""
+
+    expert: int
+    share: float
+
+
+class PhaseCounts(Struct, frozen=True):
+    """The counts of expert accesses by prompts, or by decoded tokens.
+
+    Each access counts in exactly one of hits, late, loads, computed, remote and mapped.
+    """
+
+    accesses: int = 0  # distinct experts of each step
+    hits: int = 0  # resident when needed
+    late: int = 0  # in flight when needed
+    loads: int = 0  # read or copied only when they were needed
+    computed: int = 0  # computed by the CPU, because they were not resident on the GPU
+    remote: int = 0  # computed by another machine, which has them in memory
+    bytes_loaded: int = 0  # bytes of the loads
+    stall_seconds: float = 0.0  # seconds that steps waited for experts
+    mapped: int = 0  # used in the mapped file, while a tier had no slots
+    prefetched: int = 0  # experts requested before they were needed
+    prefetch_used: int = 0  # prefetched experts that were used
+    wasted_bytes: int = 0  # bytes prefetched and not used
+
+    @property
+    def hit_count(self) -> HitCount:
+        return HitCount(self.accesses, self.hits)
+
+
+def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
+    """Returns the sum of the counts, field by field."""
+    columns = zip(*map(structs.astuple, counts), strict=True)
+    return PhaseCounts(*(sum(column) for column in columns))
+
+
+class TotalCounts:
+    """The base class of statistics that have counts for prompts and for decoded tokens."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def total(self) -> PhaseCounts:
+        """The sum of the counts for prompts and for decoded tokens."""
+
+    @property
+    def hit_count(self) -> HitCount:
+        """The lookups and hits of prompts and decoded tokens together."""
+        return self.total.hit_count
+
+    @property
+    def accesses(self) -> int:
+        return self.total.accesses
+
+    @property
+    def hits(self) -> int:
+        return self.total.hits
+
+    @property
+    def late(self) -> int:
+        return self.total.late
+
+    @property
+    def loads(self) -> int:
+        return self.total.loads
+
+    @property
+    def stall_seconds(self) -> float:
+        """The seconds that steps waited for experts, in both phases."""
+        return self.total.stall_seconds
+
+
+class LayerStats(TotalCounts, Struct, frozen=True):
+    """The statistics of one layer with routed experts; counts are numbers of experts."""
+
+    layer: int
+    num_slots: int
+    expert_bytes: int  # bytes of one expert's weights
+    prompt: PhaseCounts  # in steps that compute part of a prompt
+    decode: PhaseCounts  # in steps that decode one token of each sequence
+    fills: int  # experts loaded before they were needed: at the start, or by pinning the most used
+    bytes_read: int  # all bytes read, with prefetches and fills
+    uses: tuple[int, ...]  # (experts,) how often tokens used each expert
+    pinned: tuple[int, ...] = ()  # ids that are never evicted
+
+    @property
+    def total(self) -> PhaseCounts:
+        return sum_of((self.prompt, self.decode))
+
+    def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
+        """Returns at most `number` most used experts, most used first; ties by lower id.
+
+        Unused experts are left out.
+        """
+        total = sum(self.uses)
+        order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
+        used = (expert for expert in order[:number] if self.uses[expert])
+        return tuple(TopExpert(expert, self.uses[expert] / total) for expert in used)
+
+
+class RemoteStats(Struct, frozen=True):
+    """The counts of requests to other machines; LayerStats counts the experts in them."""
+
+    questions: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    stall_seconds: float = 0.0  # seconds that steps waited for replies
+    round_trip_seconds: float = 0.0  # seconds of all requests, until their replies arrived
 
 
 class PredictionStats(Struct, frozen=True):
@@ -100,3 +229,56 @@ class ExpertStats(TotalCounts, Struct, frozen=True):
         """
         alone = self.num_tokens - self.num_beside
         return count / alone if alone > 0 else None
+
+
+# A factor of 1 is always enough.
+_FACTORS = tuple(percent / 100 for percent in range(1, 101))
+
+
+class Skew:
+    """Collects the routes of prompts, in batches of at most `batch_size` tokens."""
+
+    def __init__(self, num_experts: int, batch_size: int) -> None:
+        self._num_experts, self._batch_size = num_experts, batch_size
+        self._sufficient = list(_FACTORS)  # factors that sufficed for all batches so far
+        self._num_batches = 0
+        self._busiest = 0.0
+
+    def add(self, routes: Sequence[NDArray[np.integer]]) -> None:
+        """Adds a prompt's routes: for each layer an array (tokens, experts per token).
+
+        A layer that is computed only for some tokens has fewer rows.
+        """
+        num_tokens = max(map(len, routes), default=0)
+        for first in range(0, num_tokens, self._batch_size):
+            self._num_batches += 1
+            for ids in routes:
+                self._add(ids[first : first + self._batch_size])
+
+    def _add(self, ids: NDArray[np.integer]) -> None:
+        """Adds a layer's routes in one batch; ignores batches that fit with any capacity factor."""
+        if len(ids) < LEAST_TOKENS:
+            return
+        counts = np.bincount(ids.ravel(), minlength=self._num_experts)
+        self._busiest = max(self._busiest, float(counts.max()) * self._num_experts / ids.size)
+        sums = np.concatenate([[0], np.cumsum(counts)])
+        self._sufficient = [
+            factor for factor in self._sufficient if self._suffices(factor, sums, ids.shape[1])
+        ]
+
+    def _suffices(self, factor: float, sums: NDArray[np.integer], used: int) -> bool:
+        """Returns True if the buffer rows of a capacity factor suffice for a batch.
+
+        `sums` (experts + 1,) are cumulative numbers of routed tokens. The rows have to fit the
+        tokens of each group of adjacent experts that are computed together.
+        """
+        width = experts_at_once(factor, self._num_experts)
+        most = int((sums[width:] - sums[:-width]).max())
+        return most <= rows_of_batch(factor, self._batch_size, used)
+
+    @property
+    def stats(self) -> SkewStats | None:
+        """The result so far; None until a batch of more than a few tokens was added."""
+        if not self._busiest:
+            return None
+        return SkewStats(self._num_batches, self._sufficient[0], self._busiest)

@@ -1,28 +1,17 @@
-"""Formats expert stats as readable text, with all data as JSON in the last line."""
+"""Formats expert stats as lines of readable text."""
 
 from collections.abc import Iterator
 
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
-from sharpi.experts.stats.remote_stats import RemoteStats
-from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
-from sharpi.experts.stats.stats_json import to_json
+from sharpi.experts.stats.stats import (
+    ExpertStats,
+    HitCount,
+    LayerStats,
+    PhaseCounts,
+    PredictionStats,
+    RemoteStats,
+    SkewStats,
+)
 from sharpi.units import format_bytes
-
-_DATA = "data: "
-
-
-def format_stats(stats: ExpertStats) -> str:
-    """Returns a text: a summary, a line per layer, and a line of JSON that `sharpi stats` reads."""
-    lines = [*summary_lines(stats), "", *(layer_line(each) for each in stats.layers)]
-    if stats.below is not None:
-        lines += ["", *tier_lines(stats.below), "", *map(layer_line, stats.below.layers)]
-    return "\n".join([*lines, "", _DATA + to_json(stats)]) + "\n"
-
-
-def embedded_json(text: str) -> str | None:
-    """Returns the JSON in a text that `format_stats` wrote; None for any other text."""
-    lines = text.rstrip().splitlines()
-    return lines[-1].removeprefix(_DATA) if lines and lines[-1].startswith(_DATA) else None
 
 
 def summary_lines(stats: ExpertStats) -> Iterator[str]:

@@ -13,7 +13,7 @@ from sharpi.engine.sequence import Sequence
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_file import read_stats
-from sharpi.experts.stats.stats_text import format_stats
+from sharpi.experts.stats.stats_file import format_stats
 from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native

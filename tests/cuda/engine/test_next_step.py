@@ -11,7 +11,7 @@ from sharpi.engine.backends.gpu import miss_capabilities
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
-from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_file import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.cuda.replay.program import NextStep, may_run_ahead

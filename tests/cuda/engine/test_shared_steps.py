@@ -22,8 +22,8 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts
+from sharpi.experts.stats.stats_file import contradiction
 from sharpi.ops.cuda.replay import step_replay
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.settings import ExpertConfig, Miss, RunConfig

@@ -17,9 +17,7 @@ from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
-from sharpi.experts.stats.counts import PhaseCounts
-from sharpi.experts.stats.stats import PredictionStats
-from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats import PhaseCounts, PredictionStats
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.settings import ExpertConfig, Miss, RunConfig
 

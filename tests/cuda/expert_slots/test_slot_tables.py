@@ -10,11 +10,11 @@ from device_arrays import read, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_policy_make import make_policy
+from reference_predictor import Predictor
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.predictor import Predictor
 from sharpi.ops.cuda.expert_slots.slot_learning import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS

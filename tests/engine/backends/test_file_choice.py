@@ -13,8 +13,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.experts.file_trial import WindowCounts
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.experts.stats.stats_text import tier_lines
 from sharpi.settings import ExpertConfig, RunConfig
 

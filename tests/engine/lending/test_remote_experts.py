@@ -18,9 +18,7 @@ from sharpi.engine.lending.lender import MAX_TOKENS, WARM_UP, ExpertPrograms, Lo
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sockets import LayerShare, LoadedModel
 from sharpi.errors import ClusterError
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_json import from_json, to_json
-from sharpi.experts.stats.stats_text import format_stats
+from sharpi.experts.stats.stats_file import contradiction, format_stats, from_json, to_json
 from sharpi.gguf.reader import open_gguf
 from sharpi.settings import RunConfig
 

@@ -13,8 +13,7 @@ from streamed_models import asked as asked_of_experts
 from sharpi.engine.engine import Engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ModelFileError
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.experts.trace.trace import read_trace
 
 pytestmark = pytest.mark.native

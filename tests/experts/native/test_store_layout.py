@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.native.store_layout import LayerLayout, PieceLayout, read_layout
+from sharpi.experts.native.store_abi import LayerLayout, PieceLayout, read_layout
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, Tensor, open_gguf
 from sharpi.model.config import read_config

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.trace.trace_steps import decoded_steps
+from sharpi.experts.trace.trace import decoded_steps
 
 pytestmark = pytest.mark.native
 LAYERS, EXPERTS, K, BUDGET = 6, 48, 4, 3.0

@@ -6,7 +6,7 @@ from reference_learned_contexts import LearnedContexts, num_rows
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.trace.trace_steps import decoded_steps
+from sharpi.experts.trace.trace import decoded_steps
 
 pytestmark = pytest.mark.native
 EXPERTS, LAYERS, K = 8, 3, 2

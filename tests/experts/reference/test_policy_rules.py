@@ -9,7 +9,7 @@ from route_traces import skewed_routes
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings
-from sharpi.experts.trace.trace_steps import decoded_steps
+from sharpi.experts.trace.trace import decoded_steps
 
 pytestmark = pytest.mark.native
 EXPERTS, K = 9, 3

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from route_traces import skewed_routes
 
-from sharpi.experts.simulation.optimum import replay_optimum
-from sharpi.experts.trace.trace_steps import decoded_steps
+from sharpi.experts.simulation.simulate import replay_optimum
+from sharpi.experts.trace.trace import decoded_steps
 
 pytestmark = pytest.mark.native
 

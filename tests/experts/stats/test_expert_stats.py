@@ -12,10 +12,15 @@ from expert_runs import a_layer, a_run
 from msgspec.structs import replace
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.counts import HitCount, TopExpert
-from sharpi.experts.stats.stats_file import read_stats, save_stats
-from sharpi.experts.stats.stats_json import from_json, to_dict, to_json
-from sharpi.experts.stats.stats_text import format_stats
+from sharpi.experts.stats.stats import HitCount, TopExpert
+from sharpi.experts.stats.stats_file import (
+    format_stats,
+    from_json,
+    read_stats,
+    save_stats,
+    to_dict,
+    to_json,
+)
 
 
 def test_sums_and_rates() -> None:

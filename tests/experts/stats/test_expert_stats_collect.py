@@ -9,8 +9,8 @@ from expert_files import EXPERTS, MOE_LAYERS, ExpertFiles, K, open_store
 
 from sharpi.experts.native.feed import FeedCounts
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
 from sharpi.experts.stats.stats_collect import RunFacts, TierFacts, collect_stats
+from sharpi.experts.stats.stats_file import contradiction
 
 pytestmark = pytest.mark.native
 TOKENS = 50

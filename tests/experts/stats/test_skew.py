@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sharpi.experts.stats.skew import Skew
+from sharpi.experts.stats.stats import Skew
 from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
 EXPERTS, USED, BATCH = 16, 2, 64

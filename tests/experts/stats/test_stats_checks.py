@@ -9,11 +9,8 @@ from expert_runs import a_run
 from msgspec.structs import replace
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts
-from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats, save_stats
-from sharpi.experts.stats.stats_json import to_json
+from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.stats_file import contradiction, read_stats, save_stats, to_json
 
 
 def layer_with(**fields: object) -> Callable[[ExpertStats], ExpertStats]:

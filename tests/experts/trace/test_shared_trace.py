@@ -11,8 +11,7 @@ from reference_policy_make import make_policy
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.simulation.predictor_replay import measure
-from sharpi.experts.simulation.simulate import Simulation, SimulationRow, simulate
+from sharpi.experts.simulation.simulate import Simulation, SimulationRow, measure, simulate
 from sharpi.experts.trace.trace import Trace, read_trace
 
 pytestmark = [pytest.mark.native, pytest.mark.shared, pytest.mark.slow]

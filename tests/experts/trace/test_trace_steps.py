@@ -6,8 +6,8 @@ from route_traces import skewed_routes
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.simulation.optimum import replay_optimum
-from sharpi.experts.trace.trace_steps import Prompts, Steps, run_steps
+from sharpi.experts.simulation.simulate import replay_optimum
+from sharpi.experts.trace.trace import Prompts, Steps, run_steps
 
 pytestmark = pytest.mark.native
 LAYERS, EXPERTS, K, SLOTS = 4, 12, 2, 4

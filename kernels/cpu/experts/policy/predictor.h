@@ -4,7 +4,7 @@
 // A predictor counts which experts followed which, between adjacent layers and from token to token
 // of one layer; or how often each expert was used at all. A full row of a table is halved, so that
 // the latest text counts most. Routes belong to a sequence, counts to all of them.
-// sharpi/experts/predictor.py makes the same predictions.
+// tests/experts/reference/reference_predictor.py makes the same predictions.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace sharpi {
 
-// The order is that of PREDICTORS in sharpi/experts/predictor.py.
+// The order is that of PREDICTORS in sharpi/experts/native/feed.py.
 enum class PredictorKind : int32_t { LastToken, LastLayer, Both, Frequency };
 
 // Counts how often each expert was seen after each other one.

@@ -108,8 +108,7 @@ def simulate(
     the experts were hits, and how many were loaded. Bytes need a trace with expert sizes, such as
     those of --moe-trace.
     """
-    from sharpi.experts.simulation.idle_settings import refuse_idle
-    from sharpi.experts.simulation.simulate import Simulation
+    from sharpi.experts.simulation.simulate import Simulation, refuse_idle
     from sharpi.experts.trace.trace import read_trace
 
     given = {
@@ -193,7 +192,7 @@ def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
 
     The tuple is empty for `first-n` and `frequency`, which begin with the lowest ids.
     """
-    from sharpi.experts.static_set import parse_ids
+    from sharpi.experts.policy_choice import parse_ids
 
     if text in ("first-n", "frequency"):
         return ()
@@ -242,7 +241,7 @@ def _compare_with_default(
 
 def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
     from sharpi.cli.output.stats_table import print_predictors
-    from sharpi.experts.simulation.predictor_replay import measure_predictors
+    from sharpi.experts.simulation.simulate import measure_predictors
 
     rows = measure_predictors(trace)
     if as_json:

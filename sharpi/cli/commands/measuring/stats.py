@@ -24,8 +24,7 @@ def stats(
     Hits, loads, bytes, stalls and the most used experts, in total and by layer, predicted and
     pinned experts, and a heat map of the experts that each layer used.
     """
-    from sharpi.experts.stats.stats_file import read_stats
-    from sharpi.experts.stats.stats_json import to_json
+    from sharpi.experts.stats.stats_file import read_stats, to_json
 
     recorded = read_stats(file)
     if as_json:

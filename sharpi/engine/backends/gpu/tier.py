@@ -12,10 +12,8 @@ from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.slot_tiers import announce_pin, missed_pin
 from sharpi.experts.policy_trials import prefetch_note
-from sharpi.experts.stats.counts import HitCount
-from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_collect import RunFacts
-from sharpi.experts.stats.view import ExpertView
+from sharpi.experts.stats.stats import ExpertStats, HitCount
+from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorded import MissMode, PassCounts

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-PREDICTORS = ("last-token", "last-layer", "both", "frequency")
-# numbered as PredictorKind in predictor.h
+from sharpi.experts.native.feed import PREDICTORS
+from sharpi.ops.slot_rules import real
 
-_MOST_SEEN = np.float32(256)
+_MOST_SEEN = np.float32(real("MostSeen"))
 # The weight of the previous token's route, relative to the route of the layer below.
-_TOKEN_WEIGHT = np.float32(0.25)
+_TOKEN_WEIGHT = np.float32(real("TokenWeight"))
 
 
 class FollowCounts:

@@ -1,0 +1,198 @@
+"""Merges expert statistics: of slots that a tier gave up, and of ranks that run one model."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import chain
+
+import numpy as np
+from msgspec import structs
+from msgspec.structs import astuple, replace
+from numpy.typing import NDArray
+
+from sharpi.experts.native.store_abi import StoreCounts
+from sharpi.experts.stats.stats import (
+    ExpertStats,
+    HitCount,
+    LayerStats,
+    PhaseCounts,
+    PredictionStats,
+    RemoteStats,
+    sum_of,
+)
+from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
+
+
+def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
+    """Returns the statistics of all layers, with the token counts of the first rank's `run`.
+
+    Predictions are left out: each rank predicts for its layers only, so there is no common recall.
+    """
+    before, after = _around_pins(ranks)
+    # Ranks without reads have no notes of interest.
+    telling = [each for each in ranks if each.bytes_read] or ranks
+    return replace(
+        ranks[0],
+        policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
+        num_prompt_tokens=run.num_prompt_tokens,
+        num_tokens=run.num_tokens,
+        num_beside=run.num_beside,
+        layers=_layers(ranks),
+        before_pin=before,
+        after_pin=after,
+        prediction=None,
+        skew=run.skew,
+        failed_reads=sum(each.failed_reads for each in ranks),
+        asked=_asked(each.asked for each in ranks if each.asked is not None),
+        notes=tuple(dict.fromkeys(chain(*(each.notes for each in telling)))),
+    )
+
+
+def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
+    """Returns the statistics of each layer, by layer index.
+
+    Of several ranks that report a layer, the one with the most accesses counts.
+    """
+    found: dict[int, LayerStats] = {}
+    for layer in chain(*(each.layers for each in ranks)):
+        known = found.get(layer.layer)
+        if known is None or known.accesses < layer.accesses:
+            found[layer.layer] = layer
+    return tuple(found[index] for index in sorted(found))
+
+
+def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
+    """Returns the lookups before and after each rank pinned its most used experts.
+
+    All lookups of a rank that pinned none count as after. Returns (None, None) if no rank pinned
+    any.
+    """
+    if all(each.before_pin is None for each in ranks):
+        return None, None
+    before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)
+    after = _sum(each.hit_count if each.after_pin is None else each.after_pin for each in ranks)
+    return before, after
+
+
+def _sum(counts: Iterable[HitCount]) -> HitCount:
+    accesses, hits = zip(*counts, strict=True)
+    return HitCount(sum(accesses), sum(hits))
+
+
+def _asked(found: Iterable[RemoteStats]) -> RemoteStats | None:
+    columns = zip(*map(astuple, found), strict=True)
+    sums = [sum(values) for values in columns]
+    return RemoteStats(*sums) if sums else None
+
+
+def merge_slot_periods(
+    periods: Sequence[ExpertStats], run: RunFacts, mapped: MappedUses | None
+) -> ExpertStats:
+    """Returns the sum of the statistics of all periods with slots, and of `mapped` if not None.
+
+    `mapped` has the uses of experts in the mapped file. All periods have the same layers. Values
+    that cannot be summed are those of the last period.
+    """
+    total = reduce(_sum_of_two, periods)
+    layers = (
+        total.layers
+        if mapped is None
+        else tuple(_and_mapped(each, mapped) for each in total.layers)
+    )
+    return structs.replace(
+        total,
+        num_prompt_tokens=run.num_prompt_tokens,
+        num_tokens=run.num_tokens,
+        num_beside=run.num_beside,
+        layers=layers,
+        skew=run.skew,
+    )
+
+
+def _sum_of_two(first: ExpertStats, second: ExpertStats) -> ExpertStats:
+    return structs.replace(
+        second,
+        layers=tuple(map(_sum_of_layers, first.layers, second.layers)),
+        prediction=_sum_of_predictions(first.prediction, second.prediction),
+        failed_reads=first.failed_reads + second.failed_reads,
+        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+    )
+
+
+def _sum_of_layers(first: LayerStats, second: LayerStats) -> LayerStats:
+    return structs.replace(
+        second,
+        prompt=sum_of((first.prompt, second.prompt)),
+        decode=sum_of((first.decode, second.decode)),
+        fills=first.fills + second.fills,
+        bytes_read=first.bytes_read + second.bytes_read,
+        uses=tuple(map(int.__add__, first.uses, second.uses)),
+    )
+
+
+def _sum_of_predictions(
+    first: PredictionStats | None, second: PredictionStats | None
+) -> PredictionStats | None:
+    if first is None or second is None:
+        return second
+    names = ("steps", "predicted_steps", "guessed", "used", "right", "dropped", "failed",
+             "bytes_moved")  # fmt: skip
+    return structs.replace(
+        second, **{name: getattr(first, name) + getattr(second, name) for name in names}
+    )
+
+
+def _and_mapped(layer: LayerStats, mapped: MappedUses) -> LayerStats:
+    index = layer.layer
+    return structs.replace(
+        layer,
+        prompt=sum_of((layer.prompt, _in_file(mapped.prompt[index]))),
+        decode=sum_of((layer.decode, _in_file(mapped.decode[index]))),
+        uses=tuple((mapped.uses[index] + layer.uses).tolist()),
+    )
+
+
+def _in_file(steps: NDArray[np.int64]) -> PhaseCounts:
+    lookups = int(steps.sum())
+    return PhaseCounts(accesses=lookups, mapped=lookups)
+
+
+class FreedSlots:
+    """Sums the counts and statistics of RAM slots each time that a tier gives them up.
+
+    `uses` (layers, experts) has the number of tokens that used each expert. `counts` has an entry
+    for each layer, and is empty until slots were given up.
+    """
+
+    def __init__(self, num_layers: int, num_experts: int) -> None:
+        self.uses = np.zeros((num_layers, num_experts), np.int64)
+        self.counts: list[StoreCounts] = []
+        self._stats: list[ExpertStats] = []
+
+    def add(self, uses: NDArray[np.int64], counts: list[StoreCounts], stats: ExpertStats) -> None:
+        """Adds the uses, counts by layer, and statistics of slots that are being given up."""
+        self.uses, self.counts = self.uses + uses, self.with_present(counts)
+        self._stats.append(stats)
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], ...]:
+        """Each layer's experts, the most used first."""
+        order = np.argsort(-self.uses, axis=1, kind="stable").tolist()
+        return tuple(map(tuple, order))
+
+    def with_present(self, counts: list[StoreCounts]) -> list[StoreCounts]:
+        """Returns the sums for each layer, with the counts of the present slots added."""
+        if not self.counts:
+            return counts
+        pairs = zip(counts, self.counts, strict=True)
+        return [StoreCounts(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+
+    def stats(
+        self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None
+    ) -> ExpertStats:
+        """Returns one set of statistics for all slots; `present` is None while no slots exist.
+
+        `mapped` has the lookups in the mapped file.
+        """
+        if not self._stats and present is not None:
+            return present
+        return merge_slot_periods([*self._stats, *filter(None, [present])], run, mapped)
