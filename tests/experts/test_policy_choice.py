@@ -1,8 +1,11 @@
-"""The policy and the predictor that follow from the options of a run."""
+"""The policy and the predictor that follow from the options of a run, and a policy's memory."""
 
 import numpy as np
 import pytest
+import reference_learned_contexts
 from msgspec.structs import replace
+from reference_learned import Learned
+from reference_learned_map import LearnedMap
 
 from sharpi.errors import UsageError
 from sharpi.experts.native.feed import PREDICTOR_NAMES
@@ -11,6 +14,9 @@ from sharpi.experts.policy_choice import (
     ExpertShape,
     choose_policy,
     choose_predictor,
+    learned_bytes,
+    num_hashed_rows,
+    parse_ids,
     pin_note,
 )
 from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
@@ -173,3 +179,41 @@ def test_when_pins_are_due() -> None:
     assert policy(warm_pin=0).next_pin(-1) is None
     chosen = policy(resident="frequency", warmup_tokens=64)
     assert [chosen.next_pin(at) for at in (-1, 4, 9, 200, 256)] == [4, 8, 16, 256, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [("1,2,,3", (1, 2, 3)), ("0-7", tuple(range(8))), (" 5 , 2 - 3, 2", (5, 2, 3)), ("7", (7,))],
+)
+def test_ids(text: str, ids: tuple[int, ...]) -> None:
+    assert parse_ids(text, 8) == ids
+
+
+@pytest.mark.parametrize("text", ["", ",", "8", "0-8", "3-1", "a", "1-2-3", "-1", "1.5"])
+def test_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_ids(text, 8)
+
+
+def bytes_of(learned_map: LearnedMap) -> int:
+    """The bytes of a map's arrays of 4-byte numbers."""
+    recent = learned_map._recent
+    arrays = [*vars(learned_map).values(), *(vars(recent).values() if recent else ())]
+    return 4 * sum(each.size for each in arrays if isinstance(each, np.ndarray))
+
+
+@pytest.mark.parametrize("num_experts", [16, 32, 64, 128])
+@pytest.mark.parametrize("kind", [kind for kind in PolicyKind if kind.is_learned])
+def test_the_tables_of_the_reference(kind: PolicyKind, num_experts: int) -> None:
+    policy = Learned(PolicySettings(kind, num_experts, 4, (4,)))
+    held = sum(map(bytes_of, (*policy._maps, *policy._within._maps)))
+    assert held <= learned_bytes(kind, num_experts) <= 1.02 * held + 4096
+
+
+def test_policies_that_do_not_learn_take_nothing() -> None:
+    assert not any(learned_bytes(kind, 64) for kind in PolicyKind if not kind.is_learned)
+
+
+@pytest.mark.parametrize("num_experts", [1, 16, 32, 33, 128, 512])
+def test_the_rows_of_combinations(num_experts: int) -> None:
+    assert num_hashed_rows(num_experts) == reference_learned_contexts.num_rows(num_experts)

@@ -2,8 +2,7 @@
 
 from reference_learned import Learned
 from reference_policy import SlotPolicy
-from reference_policy_ranked import Lfru, Lru, Static
-from reference_slru import Slru
+from reference_policy_ranked import Lfru, Lru, Slru, Static
 
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 
