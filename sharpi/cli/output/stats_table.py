@@ -16,8 +16,7 @@ from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.experts.simulation.predictor_replay import PredictorRow
-    from sharpi.experts.simulation.simulate import SimulationRow
+    from sharpi.experts.simulation.simulate import PredictorRow, SimulationRow
     from sharpi.experts.trace.trace import Trace
 
 

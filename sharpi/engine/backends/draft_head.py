@@ -16,7 +16,7 @@ from sharpi.engine.backends.recorded_part import program_limits
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
-from sharpi.experts.native.store_layout import LayerLayout, read_layout
+from sharpi.experts.native.store_abi import LayerLayout, read_layout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig

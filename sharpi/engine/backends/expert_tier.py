@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.backends.past_slots import PastSlots
 from sharpi.engine.backends.slot_tiers import PinWatch
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy

@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from sharpi.engine.backends.model_part import SlotTier
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.stats.counts import HitCount
+from sharpi.experts.stats.stats import HitCount
 from sharpi.system.process import print_running_note
 
 if TYPE_CHECKING:
     from sharpi.experts.stats.stats import ExpertStats, PredictionStats
-    from sharpi.experts.stats.stats_collect import RunFacts
-    from sharpi.experts.stats.view import ExpertView
+    from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 
 
 def joined(tiers: Sequence[SlotTier]) -> SlotTier | None:

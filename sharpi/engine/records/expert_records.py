@@ -28,10 +28,8 @@ from sharpi.settings import ExpertConfig
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.records.route_log import RoutePrinter
-    from sharpi.experts.stats.skew import Skew
-    from sharpi.experts.stats.stats import ExpertStats
-    from sharpi.experts.stats.stats_collect import RunFacts
-    from sharpi.experts.stats.view import ExpertView
+    from sharpi.experts.stats.stats import ExpertStats, Skew
+    from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 
 _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the next one
 

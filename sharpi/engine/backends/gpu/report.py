@@ -6,11 +6,16 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
-from sharpi.experts.native.store_counts import StoreCounts
-from sharpi.experts.stats.counts import HitCount, LayerStats, PhaseCounts, sum_of
-from sharpi.experts.stats.stats import ExpertStats, PredictionStats
-from sharpi.experts.stats.stats_collect import RunFacts
-from sharpi.experts.stats.view import ExpertView
+from sharpi.experts.native.store_abi import StoreCounts
+from sharpi.experts.stats.stats import (
+    ExpertStats,
+    HitCount,
+    LayerStats,
+    PhaseCounts,
+    PredictionStats,
+    sum_of,
+)
+from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 from sharpi.ops.cuda.expert_slots.slot_state import (
     PhaseSlotCounts,
     SlotCounts,

@@ -20,7 +20,7 @@ from sharpi.experts.policy_choice import (
 )
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.trace.trace_steps import Steps
+from sharpi.experts.trace.trace import Steps
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
