@@ -93,7 +93,7 @@ def _refuse_sets(experts: ExpertConfig, sources: OptionSources) -> None:
             f"{sources.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"
         )
     if ids is not None:
-        from sharpi.experts.static_set import parse_ids
+        from sharpi.experts.policy_choice import parse_ids
 
         try:
             parse_ids(ids, _MOST_EXPERTS)

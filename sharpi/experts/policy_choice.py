@@ -15,6 +15,7 @@ from sharpi.experts.policy_settings import (
 )
 from sharpi.experts.profile import ExpertProfile
 from sharpi.ops.slot_rules import whole
+from sharpi.settings import ExpertConfig
 
 _FLOAT_BYTES, _LINE_FLOATS = 4, 16
 _VECTORS = 4  # bias, scores, previous scores, errors

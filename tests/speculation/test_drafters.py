@@ -6,6 +6,7 @@ from array import array
 import pytest
 
 from sharpi.serve.status.status_routes import resident_bytes
+from sharpi.settings import SpeculationConfig
 from sharpi.speculation.speculator import SequenceRequest, Speculator
 from sharpi.speculation.text_lookup import (
     NgramDrafter,

@@ -7,8 +7,8 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
+from sharpi.experts.native.feed import PREDICTORS
 from sharpi.experts.policy_settings import POLICIES
-from sharpi.experts.predictor import PREDICTORS
 from sharpi.settings import ExpertConfig
 from sharpi.settings.experts import Policy, Predictor
 

@@ -11,9 +11,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
-from sharpi.experts.stats.stats_file import format_stats
+from sharpi.experts.stats.stats_file import contradiction, format_stats, read_stats
 from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native

@@ -19,6 +19,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.experts.stats.stats import PhaseCounts, PredictionStats
 from sharpi.experts.stats.stats_collect import RunFacts
+from sharpi.experts.stats.stats_file import contradiction
 from sharpi.settings import ExpertConfig, Miss, RunConfig
 
 pytestmark = pytest.mark.native

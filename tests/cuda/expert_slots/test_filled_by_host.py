@@ -18,8 +18,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.settings import ExpertConfig, RunConfig
 
 pytestmark = pytest.mark.native

@@ -21,7 +21,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
-from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_file import contradiction
 from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native

@@ -16,8 +16,7 @@ from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import POLICIES
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
-from sharpi.experts.stats.stats_file import read_stats
+from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
