@@ -19,7 +19,7 @@ from streamed_models import (
 
 from sharpi.engine.engine import Engine
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.experts.stats.stats_checks import contradiction
+from sharpi.experts.stats.stats_file import contradiction
 from sharpi.experts.trace.trace import read_trace
 from sharpi.settings import ExpertConfig
 
