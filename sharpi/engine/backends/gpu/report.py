@@ -103,7 +103,7 @@ class GpuReport:
         counts, states = tables.words.read_phases(), tables.words.read_states()
         return ExpertView(
             layers=tuple(states),
-            slots=tuple(map(self._layers.num_slots, states)),
+            slots=tuple(map(self._layers.memories.num_slots, states)),
             resident=np.stack([each.slot_of >= 0 for each in states.values()]),
             uses=np.stack([each.uses.astype(np.int64) for each in states.values()]),
             num_tokens=num_tokens,
@@ -137,7 +137,7 @@ class GpuReport:
 
     def _streamed_unused(self, number: int, prompt: SlotCounts) -> int:
         """Returns the number of experts that prompts streamed through buffers but did not use."""
-        return max(0, self._layers.num_streamed(number) - prompt.staged)
+        return max(0, self._layers.prefill_access.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
         """Converts the counts of prompts or of decoding.
@@ -175,7 +175,7 @@ class GpuReport:
     def _layer(self, number: int, counts: PhaseSlotCounts, states: SlotStates) -> LayerStats:
         return LayerStats(
             layer=number,
-            num_slots=self._layers.num_slots(number),
+            num_slots=self._layers.memories.num_slots(number),
             expert_bytes=self._slots.expert_bytes[number],
             prompt=self._prompt(number, counts),
             decode=self._phase(number, counts.decode),

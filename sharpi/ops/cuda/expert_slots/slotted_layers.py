@@ -143,31 +143,31 @@ class SlottedLayers:
     """
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
-        self._device, self._weights, self._settings = device, weights, settings
+        self._device, self._weights, self.settings = device, weights, settings
         self._layers: dict[int, ExpertWeights] = {}
         self._rows: dict[int, Rows] = {}
-        self._memories = SlotMemories(device, settings, self._layers)
+        self.memories = SlotMemories(device, settings, self._layers)
         self.prefill_access = PrefillExpertAccess(
-            device, settings, self._layers, self._rows, self._memories
+            device, settings, self._layers, self._rows, self.memories
         )
 
     @property
     def rules(self) -> PolicyRules:
         """The policy and sizes that hold for all layers."""
-        return self._settings.rules
+        return self.settings.rules
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the layers that have slots, in order."""
-        return tuple(self._settings.first)
+        return tuple(self.settings.first)
 
     def has(self, expert_weights: ExpertWeights) -> bool:
         """Returns True if these experts belong to a layer with slots."""
-        return expert_weights.layer in self._settings.first
+        return expert_weights.layer in self.settings.first
 
     def fetches_early(self, number: int) -> bool:
         """Returns True if predicted experts of a layer can be prefetched to early slots."""
-        s = self._settings
+        s = self.settings
         return s.num_early > 0 and s.reads_host_copies(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
@@ -175,7 +175,7 @@ class SlottedLayers:
 
         It is "cpu" for layers whose missed experts the CPU always computes.
         """
-        if number in self._settings.computed:
+        if number in self.settings.computed:
             return step._replace(misses="cpu")
         return step
 
@@ -196,27 +196,19 @@ class SlottedLayers:
     @property
     def tables(self) -> SlotTables:
         """The slots of all layers; the first use allocates them and copies the first experts."""
-        return self._memories.tables
+        return self.memories.tables
 
     @cached_property
     def moves(self) -> SlotMoves:
         """The object by which the host moves experts; the policy must be a static set."""
-        return SlotMoves(self._device, self._memories)
-
-    def num_slots(self, number: int) -> int:
-        """Returns the number of slots that a layer has memory for."""
-        return self._memories.num_slots(number)
-
-    def num_streamed(self, number: int) -> int:
-        """Returns the number of a layer's experts that were streamed to buffers for prompts."""
-        return self.prefill_access.num_streamed(number)
+        return SlotMoves(self._device, self.memories)
 
     def shrink(self, slots: Mapping[int, int]) -> None:
         """Reduces layers to the given numbers of slots, and frees the memory of other slots.
 
         To be called between tokens.
         """
-        self._memories.shrink(slots)
+        self.memories.shrink(slots)
         if "moves" in self.__dict__:
             self.moves.reload()
 
@@ -225,7 +217,7 @@ class SlottedLayers:
 
         The slot kernels maintain these tables.
         """
-        return self._gpu_matrices(number, self._memories.addresses(number))
+        return self._gpu_matrices(number, self.memories.addresses(number))
 
     def batch_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns a layer's stacked matrices with the address tables of the current batch."""
@@ -234,7 +226,7 @@ class SlottedLayers:
     def _gpu_matrices(
         self, number: int, tables: Mapping[int, Span]
     ) -> tuple[GpuStackedMatrix, ...]:
-        referenced = tuple(self._memories.referenced(number))
+        referenced = tuple(self.memories.referenced(number))
         if self.prefill_access.streams:
             referenced += self.prefill_access.stream.referenced
         optional = self._weights.optional
@@ -256,10 +248,6 @@ class SlottedLayers:
         mode, phase = _MODES[step.misses], phase_of(step)
         return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
 
-    def route_time(self, number: int) -> Span:
-        """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
-        return self.tables.route_time(number)
-
     def wait(self, number: int, step: StepShape) -> Wait:
         """Returns the words that add up the waits for a layer's experts in the step's phase."""
         return self.tables.wait(number, phase_of(step))
@@ -269,16 +257,7 @@ class SlottedLayers:
 
         They prefetch only if the current layer, `after`, loads no experts.
         """
-        return self.tables.prefetch(number, predictions, after, self._settings.num_early, tokens)
-
-    @property
-    def predictor(self) -> str:
-        """The name of the predictor for prefetches: router, last-layer or frequency."""
-        return self._settings.predictor
-
-    def most_used(self, number: int, ids: Span) -> Launch:
-        """Returns the launch that writes the most used experts without a slot to `ids`."""
-        return self.tables.most_used(number, ids)
+        return self.tables.prefetch(number, predictions, after, self.settings.num_early, tokens)
 
     def predict_from_last_layer(
         self, number: int, ids: Span, predicted: Span, num_tokens: int

@@ -176,7 +176,9 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
         if slotted is None or not (is_own and step.predicts):
             return None
-        return slotted.route_time(router.layer) if slotted.fetches_early(router.layer) else None
+        return (
+            slotted.tables.route_time(router.layer) if slotted.fetches_early(router.layer) else None
+        )
 
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
@@ -186,10 +188,10 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             return
         rec = self._recording
         slotted = None if is_for_host else self._expert_weights.slotted
-        if slotted is not None and slotted.predictor == "frequency":
+        if slotted is not None and slotted.settings.predictor == "frequency":
             self._route_predictions.add(most_used(rec, slotted, router))
             return
-        if slotted is not None and slotted.predictor == "last-layer":
+        if slotted is not None and slotted.settings.predictor == "last-layer":
             assert self._latest_route is not None
             made = from_last_layer(rec, slotted, router, self._latest_route)
             self._route_predictions.add(made)

@@ -98,7 +98,7 @@ def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> R
     """Records a prediction for a layer: the experts without a slot that it has used most."""
     with recording.record_separately() as operations:
         ids = recording.value(router.num_used, Rows.PREDICTED)
-        recording.append(lambda step: (slotted.most_used(router.layer, recording.of(ids)),))
+        recording.append(lambda step: (slotted.tables.most_used(router.layer, recording.of(ids)),))
     return RoutePrediction(router.layer, ids, tuple(operations), (ids,), is_of_all=True)
 
 
