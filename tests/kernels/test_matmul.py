@@ -51,7 +51,7 @@ def assert_rounded_product(out: Floats, dense: Floats, x: Floats, seen: Floats) 
     assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
 
 
-@pytest.mark.parametrize("rows", [1, 33, 64])
+@pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
 def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
@@ -60,11 +60,10 @@ def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
         assert_rounded_product(out, dense, x, rounded_tokens(isa, 40, columns))
 
 
-@pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_exact_activations(isa: str, kind: Kind, rows: int) -> None:
+def test_exact_activations(isa: str, kind: Kind) -> None:
     for columns in columns_of(kind):
-        weights, x = weights_of(kind, rows, columns), random_tokens(13, columns)
+        weights, x = weights_of(kind, 33, columns), random_tokens(13, columns)
         out = matmul(isa, kind, weights, x, EXACT)
         expected = x.astype(np.float64) @ as_floats(kind, weights).T
         assert relative_error(out, expected) < ARITHMETIC, f"{columns} columns"
@@ -98,9 +97,9 @@ def test_rows_do_not_depend_on_their_tile(isa: str, kind: Kind) -> None:
     np.testing.assert_array_equal(matmul(isa, kind, weights[35:], x), whole[:, 35:])
 
 
-@pytest.mark.parametrize("shift", [1, 3, 6])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_weights_at_any_address(isa: str, kind: Kind, shift: int) -> None:
+def test_weights_at_any_address(isa: str, kind: Kind) -> None:
+    shift = 3
     weights, x = weights_of(kind, 33, 256), random_tokens(3, 256)
     memory = np.zeros(weights.nbytes + shift, np.uint8)
     moved = memory[shift:].reshape(weights.shape)

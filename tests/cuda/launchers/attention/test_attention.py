@@ -82,9 +82,17 @@ def test_positions(device: Device, position: int) -> None:
     check(device, Case((position,)))
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize(
-    ("num_heads", "num_kv_heads"), [(1, 1), (2, 2), (3, 1), (5, 1), (16, 2), (9, 1), (24, 2)]
+    ("num_heads", "num_kv_heads", "kv_type"),
+    [
+        (1, 1, "f16"),
+        (2, 2, "q8_0"),
+        (3, 1, "f16"),
+        (5, 1, "q8_0"),
+        (16, 2, "f16"),
+        (9, 1, "q8_0"),
+        (24, 2, "f16"),
+    ],
 )
 def test_groups(device: Device, num_heads: int, num_kv_heads: int, kv_type: KvType) -> None:
     """Groups of every size, also those that need several blocks."""
@@ -98,8 +106,9 @@ def test_dims(device: Device, key_dim: int, value_dim: int) -> None:
     check(device, Case((90,), 3, 1, key_dim, value_dim))
 
 
-@pytest.mark.parametrize("window", [1, 24, 300])
-@pytest.mark.parametrize("position", [0, 23, 24, 300, 599])
+@pytest.mark.parametrize(
+    ("window", "position"), [(1, 23), (24, 0), (24, 23), (24, 24), (300, 300), (300, 599)]
+)
 def test_chunks(device: Device, window: int, position: int) -> None:
     check(device, Case((position,), window=window, is_chunked=True))
 
