@@ -15,9 +15,9 @@ from sharpi.device.gpu_kernels import compile_options, kernel_source
 from sharpi.resources import kernels_folder
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-# Kernels without quant types: the oldest, the first with programmatic launches, the newest, whose
-# multiprocessors have less shared memory.
-WITHOUT_TYPE = (75, 90, 120)
+# Kernels without quant types: the oldest, and the newest, whose multiprocessors have less shared
+# memory, and which has programmatic launches.
+WITHOUT_TYPE = (75, 120)
 # Types of keys and of values that attention is compiled for; without one, for f16.
 KV_PAIRS = ("q8_0+q8_0", "q5_1+q5_0", "q5_0+q4_0", "q4_0+iq4_nl", "iq4_nl+turbo3", "turbo3+q5_1")
 # Quant types that files mix in a layer's attention, of kernels that are compiled for several.
@@ -60,13 +60,19 @@ class Job:
         return f"{self.unit} sm_{self.architecture}"
 
 
-def jobs(architecture: int, every_one: bool) -> list[Job]:
-    """The units that are compiled for an architecture; each quant type of a file is so for one."""
-    return [
-        Job(unit, architecture)
-        for unit in (*_units(), *_attention_units())
-        if every_one or architecture in _architectures(unit)
-    ]
+def jobs(architecture: int, toolkit: int, num_toolkits: int, *, every_one: bool) -> list[Job]:
+    """The units that a toolkit, of so many, compiles for an architecture, in turns with others.
+
+    Each quant type of a file is compiled for one architecture.
+    """
+
+    def is_due(unit: Unit) -> bool:
+        index = ARCHITECTURES.index(architecture)
+        turn = crc32(str(unit).encode()) // len(ARCHITECTURES) + index // 4
+        return architecture in _architectures(unit) and turn % num_toolkits == toolkit
+
+    units = (*_units(), *_attention_units())
+    return [Job(unit, architecture) for unit in units if every_one or is_due(unit)]
 
 
 def _architectures(unit: Unit) -> tuple[int, ...]:

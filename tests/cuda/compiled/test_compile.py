@@ -2,7 +2,8 @@
 
 All types of all files for all architectures by both versions of CUDA take many minutes, and
 SHARPI_EVERY_ARCHITECTURE=1 asks for them. Without it each type of a file is compiled for one
-architecture, and each file without types for three.
+architecture, and each file without types for two; the two
+versions take turns.
 """
 
 import os
@@ -46,7 +47,7 @@ def test_nvrtc_is_installed() -> None:
 @pytest.mark.parametrize("toolkit", TOOLKITS, ids=lambda toolkit: f"cuda{toolkit.major}")
 def test_compiles_and_fits(toolkit: Toolkit, architecture: int) -> None:
     every_one = "SHARPI_EVERY_ARCHITECTURE" in os.environ
-    wanted = jobs(architecture, every_one)
+    wanted = jobs(architecture, TOOLKITS.index(toolkit), len(TOOLKITS), every_one=every_one)
     outcomes = compile_jobs(toolkit, wanted)
     spilled = SPILLED.get(toolkit.major, {})
     found = [
@@ -65,7 +66,7 @@ def test_costs_are_those_of_the_table(architecture: int) -> None:
     toolkit, (held, rows) = TOOLKITS[0], table()
     if version(toolkit) != held:
         pytest.skip(f"the table is of NVRTC {held}, and this is {version(toolkit)}")
-    usages = compiled(toolkit, architecture)
+    usages = compiled(toolkit, architecture, len(TOOLKITS))
     assert not list(excesses(architecture, usages))
     assert usages
     assert {Row(architecture, usage).key for usage in usages} <= rows.keys()
@@ -167,14 +168,20 @@ def test_loads_two_units_before_it_multiplies(
     assert two[1:] == (2 * one[1], 2 * one[2])
 
 
-def test_no_file_is_left_out() -> None:
-    """Each unit is compiled for one architecture at least, those without types for three."""
-    every = {job.unit for job in jobs(90, every_one=True)}
-    due = [job for each in ARCHITECTURES for job in jobs(each, every_one=False)]
-    assert {job.unit for job in due} == every
+@pytest.mark.parametrize("num_toolkits", [1, 2])
+def test_no_file_is_left_out(num_toolkits: int) -> None:
+    """Each unit is compiled for one architecture at least, those without types for two."""
+    every = {job.unit for job in jobs(90, 0, 1, every_one=True)}
     assert {unit.file for unit in every} == {path.stem for path in CUDA.rglob("*.cu")}
-    of_90 = {job.unit for job in due if job.architecture == 90}
-    assert {unit for unit in every if is_without_type(unit) and unit.size is None} <= of_90
+    of_toolkit = [
+        {job for each in ARCHITECTURES for job in jobs(each, number, num_toolkits, every_one=False)}
+        for number in range(num_toolkits)
+    ]
+    due = set.union(*of_toolkit)
+    assert {job.unit for job in due} == every
+    assert sum(map(len, of_toolkit)) == len(due)
+    of_120 = {job.unit for job in due if job.architecture == 120}
+    assert {unit for unit in every if is_without_type(unit) and unit.size is None} <= of_120
 
 
 def test_finds_problems() -> None:

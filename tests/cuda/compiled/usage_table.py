@@ -89,9 +89,12 @@ def _beyond(entry: str, numbers: Sequence[int], held: Sequence[int]) -> Iterator
         yield f"{entry}: {numbers[4]} loads ahead of its products, not {ahead}"
 
 
-def compiled(toolkit: Toolkit, architecture: int) -> list[Usage]:
-    """Returns what the tests compile for an architecture, of the types in the table."""
-    return _usages(toolkit, jobs(architecture, every_one=False))
+def compiled(toolkit: Toolkit, architecture: int, num_toolkits: int = 1) -> list[Usage]:
+    """Returns what the tests compile for an architecture, of the types in the table.
+
+    With one toolkit, that is all rows of the table; otherwise those that the first compiles.
+    """
+    return _usages(toolkit, jobs(architecture, 0, num_toolkits, every_one=False))
 
 
 def _usages(toolkit: Toolkit, due: Iterable[Job]) -> list[Usage]:
