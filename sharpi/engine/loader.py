@@ -16,8 +16,7 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.sockets import LayerShare
 from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.model.extra_tensors import notes_on_extra
-from sharpi.model.weights import ModelWeights, load_weights
+from sharpi.model.weights import ModelWeights, load_weights, notes_on_extra
 from sharpi.settings import RunConfig
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 

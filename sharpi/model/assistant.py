@@ -10,12 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.model.assistant_settings import AssistantSettings, assistant_prefix
-from sharpi.model.branch import Branch
 from sharpi.model.config import ModelConfig
 from sharpi.model.feed_forward.feed_forward_settings import FeedForwardSettings
 from sharpi.model.layer import Layer
 from sharpi.model.mixers.rope import Angles
-from sharpi.model.norm import Norm, load_norm, optional_norm
+from sharpi.model.norm import Branch, Norm, load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 

@@ -17,9 +17,9 @@ from sharpi.model.assistant_settings import AssistantSettings
 from sharpi.model.feed_forward.feed_forward_settings import (
     SCORE_CORRECTIONS,
     FeedForwardSettings,
+    read_activations,
+    read_router,
 )
-from sharpi.model.feed_forward.routing import read_router
-from sharpi.model.feed_forward.swiglu_limits import read_activations
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.mixers import read_mixers

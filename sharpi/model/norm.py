@@ -1,4 +1,9 @@
-"""The norms of a model: an RMS norm, or a layer norm if it has a bias."""
+"""The norms of a model, and the branches of the residual stream that begin with one.
+
+A norm is an RMS norm, or a layer norm if it has a bias.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -42,3 +47,30 @@ def load_norm(
 def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int) -> Norm | None:
     """Loads a norm as `load_norm` does; returns None if the file does not have it."""
     return load_norm(tensors, name, epsilon, *sizes) if tensors.has(f"{name}.weight") else None
+
+
+class Branch(Struct, frozen=True):
+    """Computes x + scale * post_norm(computation(norm(x))) of the residual stream x."""
+
+    norm: Norm
+    post_norm: Norm | None  # None in architectures without one
+    scale: float
+
+    def follow(
+        self,
+        ops: Ops[X],
+        x: X,
+        compute: Callable[[X, X | None, float], X],
+        source: X | None = None,
+    ) -> X:
+        """Returns the residual stream (hidden,) after the branch.
+
+        If `source` (hidden,) is not None, the norm reads it instead of x.
+
+        `compute(h, residual, scale)` returns residual + scale * f(h) for the normed input h, or
+        f(h) without a residual.
+        """
+        h = self.norm.apply(ops, x if source is None else source)
+        if self.post_norm is None:
+            return compute(h, x, self.scale)
+        return ops.add(x, self.post_norm.apply(ops, compute(h, None, 1.0)), self.scale)

@@ -17,8 +17,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_expert_matrix
 from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
-from sharpi.model.extra_tensors import is_extra
-from sharpi.model.weights import load_weights
+from sharpi.model.weights import is_extra, load_weights
 from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan, first_pages

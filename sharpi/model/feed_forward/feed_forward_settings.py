@@ -1,4 +1,4 @@
-"""The settings that all feed-forwards of a model share, and the loading of a layer's weights.
+"""The settings that all feed-forwards of a model share: activations, router, how to load a layer.
 
 The tensors in the file decide whether a layer is dense or routed.
 """
@@ -6,15 +6,64 @@ The tensors in the file decide whether a layer is dense or routed.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.model.branch import Branch
-from sharpi.model.feed_forward.expert_weights import load_expert_weights, optional_expert_weights
-from sharpi.model.feed_forward.feed_forward import DenseFeedForward, FeedForward, RoutedFeedForward
+from sharpi.model.feed_forward.feed_forward import (
+    DenseFeedForward,
+    FeedForward,
+    RoutedFeedForward,
+    load_expert_weights,
+    load_latent,
+    optional_expert_weights,
+)
 from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
-from sharpi.model.feed_forward.swiglu_limits import LayerActivations
-from sharpi.model.mixers.latent import load_latent
-from sharpi.model.norm import load_norm, optional_norm
+from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.model.norm import Branch, load_norm, optional_norm
+from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, FloatArray, Router
+from sharpi.ops.interface import Activation, FloatArray, Router, Scoring
+
+_ACTIVATIONS = {
+    0.0: Activation.SILU,
+    7.0: Activation.LIMITED_SILU_7,
+    16.0: Activation.LIMITED_SILU_16,
+}
+
+
+class LayerActivations(Struct, frozen=True):
+    """The activation functions of one layer's feed-forward."""
+
+    routed: Activation  # of the routed experts
+    dense: Activation  # of the shared expert, or of the feed-forward of a dense layer
+
+
+def read_activations(
+    reader: HyperparameterReader, activation: Activation
+) -> tuple[LayerActivations, ...]:
+    """Returns the activations of each layer, including layers for multi-token prediction.
+
+    `activation` is the one of layers without limits. Raises ModelFileError, which names the key at
+    fault.
+    """
+    count = reader.num_layers + reader.num_predict_layers
+    routed, dense = (
+        _read(reader, f"swiglu_clamp_{each}", activation, count) for each in ("exp", "shexp")
+    )
+    return tuple(LayerActivations(*pair) for pair in zip(routed, dense, strict=True))
+
+
+def _read(
+    reader: HyperparameterReader, key: str, activation: Activation, count: int
+) -> list[Activation]:
+    if not reader.has(key):
+        return [activation] * count
+    limits = [float(value) for value in reader.metadata.get_array(reader.name(key))]
+    if len(limits) < reader.num_layers or activation is not Activation.SILU:
+        raise reader.fault(f"{reader.name(key)} needs silu and a value for each layer")
+    for limit in limits:
+        if limit not in _ACTIVATIONS:
+            raise reader.fault(f"{reader.name(key)} has {limit}; 0 (none), 7 and 16 work")
+    found = [_ACTIVATIONS[limit] for limit in limits[:count]]
+    return found + [activation] * (count - len(found))
+
 
 # Names of the tensor that is added to router scores for the choice of experts; Hy3 has no suffix.
 SCORE_CORRECTIONS = ("exp_probs_b.bias", "exp_probs_b")
@@ -93,3 +142,58 @@ class FeedForwardSettings(Struct, frozen=True):
 def _score_correction(tensors: TensorSource, num_experts: int) -> FloatArray | None:
     names = (name for name in SCORE_CORRECTIONS if tensors.has(name))
     return next((tensors.vector(name, num_experts) for name in names), None)
+
+
+_SCORING_OF_KEY = {1: Scoring.SOFTMAX, 2: Scoring.SIGMOID, 3: Scoring.SOFTMAX_OF_CHOSEN}
+
+
+def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Router:
+    """Returns the router settings that all layers share; `num_experts` is 0 in a dense model.
+
+    `is_corrected` is True if the file has score corrections. Raises ModelFileError, which names
+    the key at fault.
+    """
+    experts, used = reader.integer("expert_count", 0), reader.integer("expert_used_count", 0)
+    if experts and not 0 < used <= experts:
+        name = reader.name("expert_used_count")
+        raise reader.fault(f"{name} is {used}, outside 1..{experts}, the number of experts")
+    groups, used_groups = _groups(reader, experts)
+    return Router(
+        num_experts=experts,
+        num_used=used,
+        scoring=_scoring(reader, spec, is_corrected),
+        normalise=reader.flag("expert_weights_norm", spec.router_normalises),
+        scale=reader.number("expert_weights_scale", 0.0) or 1.0,
+        num_groups=groups,
+        groups_used=used_groups,
+    )
+
+
+def _groups(reader: HyperparameterReader, experts: int) -> tuple[int, int]:
+    """Returns the number of expert groups, and how many of them a token may use.
+
+    Returns (0, 0) if the model has no groups.
+    """
+    groups, used = (
+        reader.integer("expert_group_count", 0),
+        reader.integer("expert_group_used_count", 0),
+    )
+    if groups <= 1:
+        return 0, 0
+    if experts % groups:
+        name = reader.name("expert_group_count")
+        raise reader.fault(f"{name} is {groups}, which does not divide {experts}, the experts")
+    if not 0 < used <= groups:
+        name = reader.name("expert_group_used_count")
+        raise reader.fault(f"{name} is {used}, outside 1..{groups}, the number of groups")
+    return groups, used
+
+
+def _scoring(reader: HyperparameterReader, spec: ArchitectureSpec, is_corrected: bool) -> Scoring:
+    code = reader.integer("expert_gating_func", 0)
+    if code == 0:
+        return spec.corrected_scoring_kind if is_corrected else spec.scoring_kind
+    if code not in _SCORING_OF_KEY:
+        name = reader.name("expert_gating_func")
+        raise reader.fault(f"{name} is {code}; 1, 2 and 3 are known")
+    return _SCORING_OF_KEY[code]

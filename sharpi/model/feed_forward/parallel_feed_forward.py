@@ -3,10 +3,8 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.model.branch import Branch
-from sharpi.model.feed_forward.expert_weights import load_expert_weights
-from sharpi.model.feed_forward.feed_forward import FeedForward
-from sharpi.model.norm import Norm, load_norm
+from sharpi.model.feed_forward.feed_forward import FeedForward, load_expert_weights
+from sharpi.model.norm import Branch, Norm, load_norm
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
 

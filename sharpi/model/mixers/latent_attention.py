@@ -4,17 +4,68 @@ Keys and values are products of that latent vector with matrices of each head. T
 is applied to the query instead, and the matrix for values to the result of attention. So all heads
 share one KV head, whose key is [latent, rotated part] and whose value is the latent (DeepSeek-V2,
 arXiv 2405.04434).
+
+Files made since April 2025 have two tensors for the matrices of heads. Older files have a single
+one for the keys and values of all heads, which is split here.
 """
 
-from msgspec import Struct
+import math
 
-from sharpi.model.mixers.head_matrices import HeadMatrices, load_head_matrices
-from sharpi.model.mixers.rope import Angles, Rope
-from sharpi.model.mixers.temperature import Temperature
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sharpi.gguf.quant_types import QuantType
+from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.model.mixers.rope import Angles, Rope, Temperature, read_scaling, read_temperature
 from sharpi.model.norm import Norm, load_norm
+from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+from sharpi.ops.cpu.library import dequantise_rows
+from sharpi.ops.interface import AttentionShape, Matrix, Ops, StackedMatrix, X
 from sharpi.ops.recurrent import RecurrentShape
+
+
+class HeadMatrices(Struct, frozen=True):
+    """One layer's matrices from the latent vector to the keys and values of each head."""
+
+    keys: StackedMatrix  # (heads, latent, plain), applied to queries
+    values: StackedMatrix  # (heads, value, latent), applied to the result of attention
+
+
+def load_head_matrices(
+    tensors: TensorSource, heads: int, plain_dim: int, value_dim: int, latent: int
+) -> HeadMatrices:
+    """Loads the matrices of one layer; raises ModelFileError for a missing or misshapen tensor.
+
+    `plain_dim` is the number of values of a head that are not rotated.
+    """
+    if not tensors.has("attn_kv_b.weight"):
+        return HeadMatrices(
+            keys=tensors.stacked("attn_k_b", heads, (latent, plain_dim)),
+            values=tensors.stacked("attn_v_b", heads, (value_dim, latent)),
+        )
+    whole = tensors.matrix("attn_kv_b", (heads * (plain_dim + value_dim), latent))
+    data = tensors.tensor("attn_kv_b.weight").data_in_file
+    return _divide(replace(whole, data=data), heads, plain_dim)
+
+
+def _divide(whole: Matrix, heads: int, plain_dim: int) -> HeadMatrices:
+    """Splits a matrix that has, for each head, rows for keys and then rows for values.
+
+    The part for keys is dequantised to float16 and transposed.
+    """
+    rows = whole.data.reshape(heads, whole.rows // heads, -1)
+    values = np.ascontiguousarray(rows[:, plain_dim:])
+    keys = dequantise_rows(whole.quant_type, rows[:, :plain_dim], whole.columns)
+    turned = np.ascontiguousarray(keys.transpose(0, 2, 1), dtype=np.float16)
+    latent, value_dim = whole.columns, whole.rows // heads - plain_dim
+    return HeadMatrices(
+        keys=StackedMatrix(
+            whole.name, QuantType.F16, heads, latent, plain_dim, turned.view(np.uint8)
+        ),
+        values=StackedMatrix(whole.name, whole.quant_type, heads, value_dim, latent, values),
+    )
 
 
 class LatentAttentionSettings(Struct, frozen=True):
@@ -112,3 +163,83 @@ class LatentAttention(Struct, frozen=True):
         plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
         rotated = angles.rotate(rotated, heads, s.rope)
         return ops.join(ops.head_linear(plain, self.matrices.keys), rotated, heads)
+
+
+MAX_KEY_DIM = 1024
+_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_MAX_SHARPNESS = 1e6
+
+
+class LatentAttentionReader:
+    """Reads the attention settings of each layer; raises ModelFileError that names the bad key."""
+
+    def __init__(
+        self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+    ) -> None:
+        self._reader, self._epsilon = reader, norm_epsilon
+        self._is_interleaved = spec.rope_pairing == "interleaved"
+        self._scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
+        self._heads = reader.per_layer("attention.head_count")
+        self._latent = reader.count("attention.kv_lora_rank", MAX_KEY_DIM)
+        self._rotated = reader.count("rope.dimension_count", MAX_KEY_DIM)
+        # Older files have the sizes of the heads under the usual names.
+        suffix = "_mla" if reader.has("attention.key_length_mla") else ""
+        self._head_dim = reader.count(f"attention.key_length{suffix}", MAX_KEY_DIM)
+        self._value_dim = reader.count(f"attention.value_length{suffix}", MAX_KEY_DIM)
+        self._temperature = read_temperature(reader, spec)
+        self._check_sizes()
+
+    def layer(self, index: int) -> LatentAttentionSettings:
+        """Returns the attention settings of one layer."""
+        return LatentAttentionSettings(
+            kv_shape=AttentionShape(
+                layer=index,
+                num_heads=self._heads[index],
+                num_kv_heads=1,
+                key_dim=self._latent + self._rotated,
+                value_dim=self._latent,
+                scale=self._sharpness() / math.sqrt(self._head_dim),
+                values_in_keys=True,
+            ),
+            rope=self._rope(),
+            hidden_size=self._reader.hidden_size,
+            norm_epsilon=self._epsilon,
+            query_rank=self._reader.integer("attention.q_lora_rank", 0),
+            plain_dim=self._head_dim - self._rotated,
+            value_dim=self._value_dim,
+            temperature=self._temperature,
+        )
+
+    def _check_sizes(self) -> None:
+        reader, rotated = self._reader, self._rotated
+        if rotated % 2 or rotated >= self._head_dim or rotated + self._latent > MAX_KEY_DIM:
+            name = reader.name("rope.dimension_count")
+            raise reader.fault(
+                f"{name} is {rotated}; it must be even, less than a head's {self._head_dim}, and"
+                f" with the {self._latent} latent values at most {MAX_KEY_DIM}"
+            )
+
+    def _sharpness(self) -> float:
+        """Returns the factor of the attention scale with YaRN: (1 + multiplier * ln(factor))^2.
+
+        It is 1 without YaRN.
+        """
+        if self._scaling.kind != "yarn":
+            return 1.0
+        multiplier = self._reader.number(_MULTIPLIER, 0.0)
+        factor = 1.0 + multiplier * math.log(self._scaling.factor)
+        if abs(factor) > _MAX_SHARPNESS:
+            name = self._reader.name(_MULTIPLIER)
+            raise self._reader.fault(f"{name} is {multiplier}, by far too large")
+        return factor * factor
+
+    def _rope(self) -> Rope:
+        """Returns the rope of all layers.
+
+        If the file has YaRN's multiplier, cosines and sines are not scaled: the multiplier scales
+        attention instead, see `_sharpness`.
+        """
+        scaling, base = self._scaling, self._reader.positive("rope.freq_base", 10000.0)
+        if scaling.kind == "yarn" and self._reader.has(_MULTIPLIER):
+            scaling = scaling.with_factor(1.0)
+        return Rope(self._rotated, base, scaling, self._is_interleaved)

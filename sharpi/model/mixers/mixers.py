@@ -15,7 +15,7 @@ from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 
 if TYPE_CHECKING:
-    from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
+    from sharpi.model.mixers.latent_attention import LatentAttentionReader
 
 
 class NoMixerSettings(Struct, frozen=True):
@@ -61,7 +61,7 @@ def _attention_reader(
 ) -> "AttentionReader | LatentAttentionReader":
     if spec.attention != "latent":
         return AttentionReader(reader, spec, norm_epsilon)
-    from sharpi.model.mixers.latent_attention_reader import LatentAttentionReader
+    from sharpi.model.mixers.latent_attention import LatentAttentionReader
 
     return LatentAttentionReader(reader, spec, norm_epsilon)
 
@@ -77,7 +77,7 @@ def _recurrent(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
     if spec.recurrent == "short_convolution":
-        from sharpi.model.mixers.short_convolution import read_short_convolution
+        from sharpi.model.mixers.convolution import read_short_convolution
 
         return read_short_convolution(reader, layer)
     if spec.recurrent == "mamba2":

@@ -2,6 +2,8 @@
 
 Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071), and llama.cpp's GGUF conventions:
 a `rope_freqs.weight` tensor divides the frequencies (Llama 3), linear scaling divides positions.
+Temperature is the other effect of positions: it scales queries, so that attention stays sharp in
+long contexts.
 """
 
 import math
@@ -15,6 +17,8 @@ from msgspec.structs import replace
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.cursor import file_error, printable
 from sharpi.gguf.metadata import Metadata
+from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.model.spec import ArchitectureSpec
 from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
 
 DoubleArray = npt.NDArray[np.float64]
@@ -153,3 +157,37 @@ def _yarn(frequencies: DoubleArray, dims: int, base: float, scaling: RopeScaling
     kept = (1 - interpolated) * scaling.extrapolation
     mixed = frequencies * kept + frequencies / scaling.factor * (1 - kept)
     return np.asarray(mixed, np.float64)
+
+
+class Temperature(Struct, frozen=True):
+    """Scales queries by 1 + rate * ln(1 + floor((position + offset) / interval)).
+
+    Sources: the code of Llama 4 (offset 1) and of Mistral's models since 2025 (offset 0) in
+    transformers.
+    """
+
+    interval: int  # positions
+    rate: float
+    offset: int
+
+    def apply(self, ops: Ops[X], queries: X) -> X:
+        """Returns the queries (heads * head_dim,) scaled by their positions."""
+        return ops.scale_by_position(queries, self.interval, self.rate, self.offset)
+
+
+def read_temperature(reader: HyperparameterReader, spec: ArchitectureSpec) -> Temperature | None:
+    """Returns the temperature that the file or its architecture states; None if neither does.
+
+    Files of Mistral's models state only the rate; the interval is then the original context of the
+    rope scaling.
+    """
+    rate = reader.number("attention.temperature_scale", spec.temperature_rate)
+    interval = reader.integer("attention.temperature_length", spec.temperature_interval)
+    interval = interval or reader.integer("rope.scaling.original_context_length", 0)
+    is_stated = reader.has("attention.temperature_scale")
+    if not rate or (not interval and not is_stated):
+        return None
+    if interval <= 0:
+        name = reader.name("attention.temperature_length")
+        raise reader.fault(f"{name} is {interval}; a temperature needs the length of its steps")
+    return Temperature(interval, rate, spec.temperature_offset)
