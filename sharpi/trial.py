@@ -42,8 +42,9 @@ Tokens = Generator[Option, float, None]
 class Trial(Generic[Option]):
     """Receives the seconds of every decoded token, and decides the option of the next one.
 
-    With a `default`, that option is in use until another one has won a whole trial. Without one,
-    each option first has a few tokens. `warm_up`: the tokens after a change that do not count.
+    With a `default`, that option has the first tokens, in which caches fill, and stays in use until
+    another one has won a whole trial. Without one, each option first has a few tokens. `warm_up`:
+    the tokens after a change that do not count.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Trial(Generic[Option]):
         self.is_settled = len(self._options) == 1  # no options are being compared now
         self._has_fastest = default is not None
         # By option: the token at which its next trial begins, and how often in a row it has lost.
-        self._due = dict.fromkeys(self._options, 0)
+        self._due = dict.fromkeys(self._options, 0 if default is None else TRIAL_TOKENS)
         self._losses = dict.fromkeys(self._options, 0)
         self._token = 0
         self._recent: list[float] = []  # seconds of tokens since the last trial

@@ -18,7 +18,7 @@ def run(
     return notes
 
 
-BOTH = 400  # tokens of a trial of each part
+BOTH = 500  # tokens of a trial of each part
 
 
 def test_what_is_fastest_stays() -> None:

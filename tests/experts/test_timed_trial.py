@@ -180,6 +180,16 @@ def test_it_is_settled_while_nothing_is_compared() -> None:
 # What is on by default, and may be switched off
 
 
+def begun(warm_up: int = 1) -> Trial[bool]:
+    """Returns a trial that begins, after the first tokens of the default."""
+    trial = Trial((True, False), default=True, warm_up=warm_up)
+    for _ in range(TRIAL_TOKENS):
+        assert trial.choice
+        assert trial.is_settled
+        trial.record(1.0)
+    return trial
+
+
 def tried(trial: Trial[bool], on: float, off: float = 1.0) -> bool:
     """Runs tokens of these seconds until the next trial has ended; returns True if it changed."""
     told = []
@@ -191,8 +201,8 @@ def tried(trial: Trial[bool], on: float, off: float = 1.0) -> bool:
 
 
 @pytest.mark.parametrize("warm_up", [1, 8])
-def test_it_begins_at_once_and_takes_turns(warm_up: int) -> None:
-    trial = Trial((True, False), default=True, warm_up=warm_up)
+def test_the_default_has_the_first_tokens_and_then_they_take_turns(warm_up: int) -> None:
+    trial = begun(warm_up=warm_up)
     choices = []
     while not trial.is_settled:
         choices.append(trial.choice)
@@ -258,7 +268,7 @@ def test_what_comes_back_is_tried_as_often_as_at_first() -> None:
 
 
 def test_hiccups_and_the_token_after_a_switch_do_not_count() -> None:
-    trial, before, token = Trial((True, False), default=True), None, 0
+    trial, before, token = begun(), None, 0
     while not trial.is_settled:
         choice = trial.choice
         trial.record(50.0 if choice != before or token % 10 == 0 else 1.0)
@@ -268,7 +278,7 @@ def test_hiccups_and_the_token_after_a_switch_do_not_count() -> None:
 
 
 def test_slow_tokens_while_slots_fill_do_not_count_against_the_default() -> None:
-    trial, token = Trial((True, False), default=True), 0
+    trial, token = begun(), 0
     while not trial.is_settled:
         seconds = 1.0 if trial.choice else 1.1
         trial.record(seconds * (1 + 4 * 0.9**token))

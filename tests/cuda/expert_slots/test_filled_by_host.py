@@ -206,7 +206,7 @@ def test_moves_that_cost_too_much_stop(
     trial = filling.trial
     assert trial is not None
     assert filling.moves_now
-    while not trial.is_settled:
+    while trial.fastest:
         trial.record(2.0 if trial.choice else 1.0)
     moved = dict(filling.num_moved)
     answer(engine)
