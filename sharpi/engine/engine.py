@@ -8,6 +8,7 @@ import numpy.typing as npt
 from sharpi.engine.features import Features
 from sharpi.engine.generation import Session
 from sharpi.engine.load_decisions import LoadDecisions
+from sharpi.engine.mapped_file import MappedFile
 from sharpi.engine.prompt_cache.model_digest import arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
@@ -37,12 +38,13 @@ class Engine(Closing):
         notes: tuple[str, ...],
         tier: "ExpertTier | None",
         features: Features,
+        mapped_file: MappedFile,
     ) -> None:
         self.config, self.model_config = decided.config, decided.model
         self.file, self.plan, self._gpu_name = decided.file, decided.plan, decided.gpu_name
         self.tokenizer, self.chat_format = tokenizer, chat_format(tokenizer)
         self.runner, self.notes = runner, notes
-        self._tier, self.features = tier, features
+        self._tier, self.features, self.mapped_file = tier, features, mapped_file
         self._tier_notes: tuple[str, ...] = ()
 
     @property
@@ -126,4 +128,5 @@ class Engine(Closing):
             self._tier_notes = tuple(self._tier.notes)
             self._tier.close()
             self._tier = None
+        self.mapped_file.close()
         self.file.close()

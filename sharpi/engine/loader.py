@@ -1,5 +1,6 @@
 """Loads a model: the one place that connects file, tokenizer, weights and engine."""
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from sharpi.engine.backends.parts import make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.features import FeatureBuilder
 from sharpi.engine.load_decisions import LoadDecisions, decide_load
+from sharpi.engine.mapped_file import MappedFile
 from sharpi.engine.placement.choice import OpenGpu
 from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
 from sharpi.engine.runner import Runner
@@ -40,17 +42,25 @@ def load_engine(
     """
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
-    share = share or LayerShare()
+    share, since = share or LayerShare(), time.time_ns()
     file = open_gguf(config.model, allows_missing_parts=share.is_shared)
     try:
-        return _load(file, config, report, open_device, share)
+        watched = MappedFile(file, since)
+        engine = _load(file, config, report, open_device, share, watched)
+        watched.check_reads()
+        return engine
     except BaseException:
         file.close()
         raise
 
 
 def _load(
-    file: GgufFile, config: RunConfig, report: Progress, open_device: OpenGpu, share: LayerShare
+    file: GgufFile,
+    config: RunConfig,
+    report: Progress,
+    open_device: OpenGpu,
+    share: LayerShare,
+    watched: MappedFile,
 ) -> Engine:
     builder = FeatureBuilder(config, share, load_engine)  # before anything large is read
     decided = decide_load(file, config, open_device, share)
@@ -66,8 +76,8 @@ def _load(
     )  # fmt: skip
     features = builder.build(decided, weights, tier, own_parts)
     runner = Runner(
-        decided.settings, weights.output.rows, features.parts, features.memory, features.observers,
-        has_states=bool(decided.model.states), remote=share.remote,
+        decided.settings, weights.output.rows, features.parts, features.memory,
+        (watched, *features.observers), has_states=bool(decided.model.states), remote=share.remote,
         returns_hidden=decided.model.has_head,
     )  # fmt: skip
     notes = (
@@ -81,7 +91,7 @@ def _load(
         *decided.plan_notes,
     )
     report("ready", 1.0)
-    return Engine(decided, tokenizer, runner, notes, tier, features)
+    return Engine(decided, tokenizer, runner, notes, tier, features, watched)
 
 
 def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeights, Tokenizer]:

@@ -1,18 +1,17 @@
 """HostedModel: loads and unloads the model of a server, and records why it failed."""
 
 import gc
-import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
 from sharpi.engine.engine import Engine
+from sharpi.engine.mapped_file import MappedFile, check_not_empty
 from sharpi.engine.sampling.text_delta import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.serve.host.mapped_file import MappedFile, check_not_empty
 from sharpi.serve.http.errors import lost_rank, unreadable_model
 from sharpi.system.process import trim_heaps
 
@@ -26,10 +25,14 @@ class Loaded(Struct, frozen=True, eq=False):
 
     engine: Engine
     scheduler: Scheduler
-    file: MappedFile
     # Objects that requests build once per model, by type; dropped with the model, because they
     # would keep its file mapped.
     per_model_cache: dict[type, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> MappedFile:
+        """The monitor of the model's file."""
+        return self.engine.mapped_file
 
     @property
     def max_body_bytes(self) -> int:
@@ -61,13 +64,12 @@ class HostedModel:
 
         If the file changed since the first load, a file of zeros raises ModelFileError.
         """
-        self.is_loading, since = True, time.time_ns()
+        self.is_loading = True
         try:
             engine = self._load()
             if self._has_changed:
                 _require_content(engine)
-            file = MappedFile(engine.file, since)
-            self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel), file)
+            self.loaded = Loaded(engine, Scheduler(engine, self._max_parallel))
             self.failure = self.fatal = None
         finally:
             self.is_loading = False
@@ -117,7 +119,6 @@ class HostedModel:
 
     def close(self, loaded: Loaded) -> None:
         """Closes a model that `loaded` no longer holds, and logs the notes of its engine."""
-        loaded.file.close()
         try:
             loaded.engine.close()
             notes = loaded.engine.exit_notes

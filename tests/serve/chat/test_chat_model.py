@@ -157,7 +157,7 @@ class Host:
         engine = SimpleNamespace(
             tokenizer=tokenizer, chat_format=format_, context_size=1000, config=config
         )
-        self.loaded = Loaded(engine, None, None)  # type: ignore[arg-type]
+        self.loaded = Loaded(engine, None)  # type: ignore[arg-type]
 
     async def ready(self) -> Loaded:
         return self.loaded

@@ -1,5 +1,6 @@
 """MappedFile: detects that the file of a loaded model was truncated, changed or unreadable.
 
+Reading a page that is no longer there raises SIGBUS, which would end the process without a word.
 Renaming or removing the file does no harm, because the mapping keeps its content.
 """
 
@@ -24,7 +25,9 @@ _SAMPLE_BYTES = 4096  # checked at the beginning, the middle and the end of a te
 
 
 class MappedFile:
-    """Monitors the file of one loaded model; call `close` before the file is unmapped.
+    """Monitors the file of one loaded model, as an observer of its steps.
+
+    Call `close` before the file is unmapped.
 
     `since` is the time at which loading began, in nanoseconds since 1970. A file written after that
     counts as changed.
@@ -39,6 +42,12 @@ class MappedFile:
         for address, num_bytes in _mappings(file):
             library.sharpi_guard_file(address, num_bytes)
         self._num_faults = int(library.sharpi_file_faults())
+
+    reads_routes = False
+
+    def step(self, segments: object, program: object) -> None:
+        """Raises ModelFileError if a read of the file failed, so that no step of zeros counts."""
+        self.check_reads()
 
     @property
     def is_readable(self) -> bool:
