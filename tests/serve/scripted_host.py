@@ -117,8 +117,9 @@ class ScriptedHost:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
-    def note(self, lines: Iterable[str]) -> None:
+    def note(self, lines: Iterable[str]) -> dict[str, str]:
         self.notes += lines
+        return {"X-Sharpi-Note": "; ".join(lines)} if lines else {}
 
     def require_model(self, name: str) -> None:
         if name not in (MODEL, *self.settings.aliases):

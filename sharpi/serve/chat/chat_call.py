@@ -50,13 +50,6 @@ class ChatCall(Struct, frozen=True):
     # Parts of the request that have no effect, a line each for the log.
     notes: tuple[str, ...] = ()
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The header that tells the client about `notes`; empty without any."""
-        text = "; ".join(self.notes)
-        clean = "".join(each if " " <= each <= "~" else "?" for each in text)
-        return {"X-Sharpi-Note": clean} if clean else {}
-
 
 def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """Returns a tool call in the form of OpenAI's messages; `arguments` is JSON text."""

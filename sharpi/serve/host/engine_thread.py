@@ -132,9 +132,9 @@ class EngineThread:
             return False
         try:
             has_worked = loaded.scheduler.step()
-            loaded.file.check_reads()
+            loaded.engine.mapped_file.check_reads()
             if has_worked:
-                loaded.file.check_sometimes()
+                loaded.engine.mapped_file.check_sometimes()
             if self.model.fatal is not None:
                 raise self.model.take_fatal()
         except Exception as error:
@@ -173,7 +173,7 @@ class EngineThread:
         if self.model.loaded is None or self.num_users:
             return
         try:
-            self.model.loaded.file.check_sometimes()
+            self.model.loaded.engine.mapped_file.check_sometimes()
         except ModelFileError as error:
             self._unload(self.model.mark_file_changed(error))
 
@@ -190,7 +190,7 @@ class EngineThread:
         self.last_use = time.monotonic()
         if self.model.loaded is not None:
             try:
-                self.model.loaded.file.check_content()
+                self.model.loaded.engine.mapped_file.check_content()
             except ModelFileError as error:
                 self._unload(self.model.record_step_error(error, len(self._request_ids)))
         if self.model.loaded is not None:
@@ -219,14 +219,14 @@ class EngineThread:
     def _submitted(self, answer: QueuedAnswer, loaded: Loaded) -> RequestId:
         def deliver(delta: TextDelta) -> None:
             # so that no text is sent that was computed from missing data
-            loaded.file.check_reads()
+            loaded.engine.mapped_file.check_reads()
             answer.put(delta)
 
         def end(finish_info: FinishInfo) -> None:
-            if not loaded.file.is_readable:
+            if not loaded.engine.mapped_file.is_readable:
                 return  # the step handles the file's fault, and then ends the answer
             error = finish_info.error
-            if error is not None and self.model.is_fatal(error, loaded.file):
+            if error is not None and self.model.is_fatal(error, loaded.engine.mapped_file):
                 return  # likewise for a lost rank and a replaced file
             self._request_ids.pop(answer, None)
             if finish_info.reason not in ("error", "cancelled"):

@@ -30,11 +30,6 @@ class Loaded(Struct, frozen=True, eq=False):
     per_model_cache: dict[type, Any] = field(default_factory=dict)
 
     @property
-    def file(self) -> MappedFile:
-        """The monitor of the model's file."""
-        return self.engine.mapped_file
-
-    @property
     def max_body_bytes(self) -> int:
         """The most bytes of a request body whose prompt can fit the context, at most 32 MiB."""
         text = self.engine.context_size * self.engine.tokenizer.longest_token * _ESCAPE

@@ -75,12 +75,15 @@ class ModelHost:
         """The model's name in the APIs."""
         return self.settings.model_id
 
-    def note(self, lines: Iterable[str]) -> None:
-        """Logs each line about requests once."""
+    def note(self, lines: Iterable[str]) -> dict[str, str]:
+        """Logs each line about requests once; returns the header that tells a client of them."""
+        lines = list(lines)
         for line in lines:
             if line not in self._noted and len(self._noted) < _MAX_NOTES:
                 self._noted.add(line)
                 self._log(line)
+        text = "".join(each if " " <= each <= "~" else "?" for each in "; ".join(lines))
+        return {"X-Sharpi-Note": text} if text else {}
 
     def require_model(self, name: str) -> None:
         """Raises ApiError 404 unless `name` is this model's name or an alias."""

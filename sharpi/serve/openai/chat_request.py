@@ -39,8 +39,7 @@ class ChatRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, prompt_requests = await prepared(request, ChatBody, prepare)
-        self._host.note(asked.call.notes)
-        headers = asked.call.headers
+        headers = self._host.note(asked.call.notes)
         if asked.wants_progress:
             prompt_requests = [replace(each, wants_progress=True) for each in prompt_requests]
         if asked.is_stream:

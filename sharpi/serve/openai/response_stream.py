@@ -167,8 +167,7 @@ class ResponsesRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, [prompt_request] = await prepared(request, ResponsesBody, prepare)
-        self._host.note(asked.call.notes)
-        headers = asked.call.headers
+        headers = self._host.note(asked.call.notes)
         events = ResponseEvents(self._host, asked, model.tokenizer)
         if asked.is_stream:
             stream = events.stream(self._host, prompt_request)
