@@ -9,10 +9,9 @@ from sharpi.gguf.summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import place_threads
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, check_kv_types, kv_bytes
+from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, PAGE_POSITIONS, check_kv_types, kv_bytes
 from sharpi.ops.cpu.library import best_without
 from sharpi.ops.cpu.program import Rounding
-from sharpi.ops.kv_keep import KEEP_WINDOW
 from sharpi.ops.recurrent import state_bytes
 from sharpi.settings import KvTypes, RunConfig, SpeculationConfig
 from sharpi.tiers.settings import EngineSettings

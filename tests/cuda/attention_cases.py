@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from kv_pages import round_row
 
-from sharpi.ops.hadamard import hadamard
+from sharpi.ops.cpu.kv_cache import hadamard
 from sharpi.settings import KvType, KvTypes
 
 Array = npt.NDArray[Any]

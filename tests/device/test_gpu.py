@@ -466,3 +466,20 @@ def test_a_gpu_that_is_not_there(two: Gpu) -> None:
 def test_what_one_gpu_page_locks_the_other_reads(two: Gpu) -> None:
     first = open_gpu()
     assert first.open_peer(1)._page_lock is first._page_lock
+
+
+KERNEL = Kernel("embed", "embed")
+
+
+@pytest.mark.parametrize("grid", [(2**31 - 1, 1, 1), (1, 65_535, 65_535)])
+def test_the_largest_grids(grid: tuple[int, int, int]) -> None:
+    assert Launch(KERNEL, grid, 1024, (), frozenset()).grid == grid
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [((2**31, 1, 1), 32), ((1, 65_536, 1), 32), ((1, 1, 65_536), 32), ((1, 1, 1), 1025)],
+)
+def test_beyond_a_gpu(grid: tuple[int, int, int], block: int) -> None:
+    with pytest.raises(DeviceError, match=r"^embed: a GPU cannot launch .*; lower -b$"):
+        Launch(KERNEL, grid, block, (), frozenset())

@@ -10,8 +10,7 @@ from reference_kv_rounding import round_rows
 from reference_ops import ReferenceOps
 from replay import matrix, reference
 
-from sharpi.ops.cpu.kv_cache import rotation_sizes
-from sharpi.ops.hadamard import hadamard
+from sharpi.ops.cpu.kv_cache import hadamard, rotation_sizes
 from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
 from sharpi.settings import KvTypes
 

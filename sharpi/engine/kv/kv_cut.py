@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from sharpi.errors import UsageError
 from sharpi.hardware.info import has_gpu
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.kv_keep import KEEP_WINDOW
+from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, PAGE_POSITIONS
 from sharpi.settings import RunConfig
 
 

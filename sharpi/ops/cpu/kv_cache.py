@@ -6,6 +6,7 @@ the values are part of the keys. The KV types of keys and values may differ
 """
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -269,3 +270,24 @@ class StateMemory:
     def write(self, state: int, source: npt.NDArray[np.uint8]) -> None:
         """Writes to a state the bytes that `read` copied."""
         self._states[state].view(np.uint8)[:] = source
+
+
+Array = npt.NDArray[Any]
+
+
+def hadamard(x: Array, block: int) -> Array:
+    """Applies the Hadamard transform to each block of `block` numbers of x's last dimension.
+
+    `block` is a power of two that divides this dimension. Applying the transform twice yields x.
+    """
+    matrix = np.ones((1, 1))
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    blocks = x.reshape(*x.shape[:-1], -1, block)
+    return np.asarray((blocks @ matrix / np.sqrt(block)).reshape(x.shape), np.float32)
+
+
+# The last tokens of a prompt: their queries choose, and all their keys and values are kept.
+KEEP_WINDOW = 32
+# A key gets the largest weight among so many keys on either side, so that phrases are not split.
+KEEP_POOL = 3

@@ -20,6 +20,7 @@ from sharpi.ops.cpu.kv_cache import (
     KV_FORMATS,
     PAGE_POSITIONS,
     first_page_read,
+    hadamard,
     passing_pages,
     rotation_sizes,
 )
@@ -27,7 +28,6 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
-from sharpi.ops.hadamard import hadamard
 from sharpi.ops.interface import AttentionShape, FloatArray
 from sharpi.settings import F16_TYPES, KvType, KvTypes
 

@@ -1,14 +1,18 @@
 """The arguments that launches and the emulated device accept and refuse."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from check_samples import PERIOD, SAMPLES, CheckSamples
 from cpu_device import CpuDevice
 from cpu_kernel import LaunchError
 from cpu_memory import host_bytes
+from gpu_twins import devices
 from small_kernels import SmallKernels, integers
 
+from sharpi.device.device import Device
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 from sharpi.errors import DeviceError
 from sharpi.resources import kernels_folder
@@ -152,3 +156,59 @@ def test_every_kernel_of_a_file_waits_or_none_does() -> None:
         assert calls in (0, len(re.findall(r"\bKERNEL\b", text))), path.name
         waiting += calls > 0
     assert waiting
+
+
+KERNEL = Kernel("rms_norm", "rms_norm")
+
+
+def choices(samples: CheckSamples, number: int, kernel: Kernel = KERNEL) -> list[bool]:
+    return [samples.takes(kernel) for _ in range(number)]
+
+
+def test_one_launch_in_so_many_is_checked() -> None:
+    samples = CheckSamples()
+    samples.begin("a test", 11)
+    assert [sum(choices(samples, 11)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_the_tests_of_kernels_check_all() -> None:
+    assert all(choices(SAMPLES, 3 * max(PERIOD, 2)))
+
+
+def test_each_test_and_kernel_begins_elsewhere() -> None:
+    samples = CheckSamples()
+    firsts = set()
+    for test in range(60):
+        samples.begin(f"test {test}", 11)
+        firsts.add(choices(samples, 11).index(True))
+    assert firsts == set(range(11))
+    samples.begin("a test", 11)
+    others = [Kernel("rms_norm", f"rms_norm_{i}") for i in range(60)]
+    assert {choices(samples, 11, other).index(True) for other in others} == set(range(11))
+
+
+def test_a_test_always_has_the_same_launches_checked() -> None:
+    samples = CheckSamples()
+    samples.begin("a test", 11)
+    found = choices(samples, 30)
+    samples.begin("another", 11)
+    choices(samples, 5)
+    samples.begin("a test", 11)
+    assert choices(samples, 30) == found
+
+
+def test_a_driver_brings_the_twins(tmp_path: Path) -> None:
+    driver = tmp_path / "nvidiactl"
+    assert devices((driver,)) == ["cpu"]
+    driver.touch()
+    (cpu, twin) = devices((tmp_path / "another", driver))
+    assert cpu == "cpu"
+    assert twin.values == ("gpu",)
+    assert [mark.name for mark in twin.marks] == ["gpu"]
+
+
+@pytest.mark.gpu
+def test_the_gpu_takes_part(gpu: Device) -> None:
+    """Without a GPU this one is skipped, and counted, in place of all twins."""
+    assert gpu.name
+    assert gpu.free_bytes > 0

@@ -4,6 +4,7 @@ It is so as well where a file mixes two quant types in a layer's attention.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
+from sharpi.engine.sequence import Sequence as Text
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.recorded import Call, Calls, StepShape
+from sharpi.ops.cuda.replay import step_replay
+from sharpi.resources import demo_model
 from sharpi.settings import RunConfig
 
 pytestmark = pytest.mark.native
@@ -94,3 +99,35 @@ def test_two_types_take_one_launch(tmp_path: Path) -> None:
         if not disabled:
             assert files.total() == 6 * layers + 6
     np.testing.assert_array_equal(*found)
+
+
+Load = Callable[..., Engine]
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """Returns every launch twice: when it is made, and when it starts."""
+    found: list[Launch] = []
+    make, launch = step_replay._calls, CpuDevice.launch
+
+    def watched_calls(operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
+        for call in make(operations, step):
+            if isinstance(call, Launch):
+                found.append(call)
+            yield call
+
+    def watched_launch(self: CpuDevice, what: Launch) -> None:
+        found.append(what)
+        launch(self, what)
+
+    monkeypatch.setattr(step_replay, "_calls", watched_calls)
+    monkeypatch.setattr(CpuDevice, "launch", watched_launch)
+    return found
+
+
+def test_each_launch_starts_before_the_next_is_made(load: Load, events: list[Launch]) -> None:
+    engine = load(demo_model(), context_size=64, batch_size=16)
+    events.clear()
+    Text(engine.runner).extend(list(range(1, 9)))
+    assert len(events) > 20
+    assert all(made is started for made, started in zip(events[::2], events[1::2], strict=True))

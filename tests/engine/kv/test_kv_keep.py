@@ -16,8 +16,7 @@ from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
-from sharpi.ops.cpu.kv_cache import kv_bytes
-from sharpi.ops.kv_keep import KEEP_WINDOW
+from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, kv_bytes
 from sharpi.resources import demo_model
 from sharpi.settings import SpeculationConfig
 

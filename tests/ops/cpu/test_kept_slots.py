@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from attention_models import SHAPES, RoundedReference, attention_model, error, random_ids
-from reference_kv_keep import kept_slots
+from reference_attention import kept_slots
 from replay import AVAILABLE, Native, reference
 
-from sharpi.ops.cpu.kv_cache import KV_FORMATS
+from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, KV_FORMATS
 from sharpi.ops.cpu.program import ProgramLimits, Rounding
-from sharpi.ops.kv_keep import KEEP_WINDOW
 from sharpi.settings import KvTypes
 
 pytestmark = pytest.mark.native

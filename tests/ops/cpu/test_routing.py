@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference_experts import choose_experts
+from reference_ops import choose_experts
 
 from sharpi.ops.interface import Router, Scoring
 

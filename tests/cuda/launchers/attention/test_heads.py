@@ -6,6 +6,7 @@ from reference_kv_rounding import round_rows
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
+from sharpi.ops.cpu.kv_cache import hadamard
 from sharpi.ops.cuda.launchers.attention.heads import (
     HeadGroup,
     HeadNorm,
@@ -13,7 +14,6 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     KvCacheSlice,
     heads,
 )
-from sharpi.ops.hadamard import hadamard
 from sharpi.settings import KvType
 
 EPSILON = 1e-5

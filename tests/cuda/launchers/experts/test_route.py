@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from device_arrays import empty, read, upload
 from msgspec.structs import replace
-from reference_experts import choose_experts
+from reference_ops import choose_experts
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers.experts.route import route
