@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.backends.slot_tiers import PinWatch
+from sharpi.engine.backends.slot_tiers import PinMonitor
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
@@ -90,7 +90,7 @@ class ExpertTier:
         self._sequences: list[int] = [0]  # the sequences of the last step
         self._why_no_pin = pin_note(config, self.policy.settings)
         per_token = shape.num_moe_layers * shape.experts_per_token
-        self._pin = PinWatch(self.policy.settings, per_token)
+        self._pin = PinMonitor(self.policy.settings, per_token)
         self._client: ExpertClient | None = None
         self.is_mapped = self._is_prompt = False
         self._past = FreedSlots(model.num_layers, model.num_experts)

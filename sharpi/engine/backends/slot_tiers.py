@@ -127,7 +127,7 @@ def _what(settings: PolicySettings) -> str:
     return f"warm pin: the most used {experts} of each layer pinned"
 
 
-class PinWatch:
+class PinMonitor:
     """Reports when the most used experts in RAM slots are pinned, or that they were not.
 
     A token looks up `accesses_per_token` experts.

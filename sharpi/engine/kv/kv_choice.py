@@ -147,8 +147,8 @@ def choose_kv_types(
     No type smaller than q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
     """
     if config.kv_type or config.key_type or config.value_type:
-        both = config.kv_type or "f16"
-        return KvTypes(config.key_type or both, config.value_type or both), ()
+        default = config.kv_type or "f16"
+        return KvTypes(config.key_type or default, config.value_type or default), ()
     on_gpu = choose_on_gpu(config, file, model, hardware, num_positions, window_pages)
     reason = on_gpu.why_not_f16
     if reason is None:
