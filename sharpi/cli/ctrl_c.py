@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
-_INTERRUPTED = 130  # equal to the value in exit_codes
+_INTERRUPTED = 130  # equal to the value in sharpi.cli.termination
 
 
 # Functions that are called before the process ends, such as one that restores terminal modes.

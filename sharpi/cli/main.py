@@ -15,11 +15,16 @@ from typing import TextIO
 
 import typer
 
-from sharpi.cli import exit_codes
 from sharpi.cli.command import USAGE_ERROR, BrokenStdout
 from sharpi.cli.output.terminal import print_error
 from sharpi.cli.program import make_program, usage_message
-from sharpi.cli.termination import exit_immediately, raise_on_termination
+from sharpi.cli.termination import (
+    INTERNAL,
+    INTERRUPTED,
+    USAGE,
+    exit_immediately,
+    raise_on_termination,
+)
 from sharpi.errors import SharpiError
 from sharpi.system.process import are_left
 
@@ -49,7 +54,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
-        return exit_codes.INTERRUPTED
+        return INTERRUPTED
     except (BrokenPipeError, BrokenStdout):
         _forget_output()
         return 0  # a reader such as `head` has read all it wants
@@ -111,14 +116,14 @@ def _device_failed(error: OSError) -> int:
 
 def _fail_unexpectedly(error: Exception) -> int:
     if isinstance(error, USAGE_ERROR):
-        return _fail(usage_message(error), exit_codes.USAGE)
+        return _fail(usage_message(error), USAGE)
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
-        return exit_codes.INTERNAL
+        return INTERNAL
     fault = f"{type(error).__name__}: {error}".rstrip(": ")
     return _fail(
         f"{fault} (a bug in sharpi; run again with SHARPI_DEBUG=1 to see where)",
-        exit_codes.INTERNAL,
+        INTERNAL,
     )
 
 

@@ -9,11 +9,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from sharpi.cli import exit_codes
 from sharpi.cli.command import markup_mode, write_examples
 from sharpi.cli.commands.table import COMMANDS, PROGRAM_EXAMPLES, load_command
 from sharpi.cli.option_sources import given_variable
 from sharpi.cli.output.terminal import print_note
+from sharpi.cli.termination import USAGE
 from sharpi.errors import did_you_mean
 
 _MORE = (
@@ -67,7 +67,7 @@ def make_program() -> Program:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sharpi.cli.commands.about.version import version
+        from sharpi.cli.commands.version import version
 
         version()
         raise typer.Exit
@@ -90,7 +90,7 @@ def _program(
     """Run GGUF mixture-of-experts models on your own machine."""
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
-        raise typer.Exit(exit_codes.USAGE)
+        raise typer.Exit(USAGE)
 
 
 def _checked(command: Any, context: typer.Context) -> Any:

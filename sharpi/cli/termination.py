@@ -12,10 +12,17 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from sharpi.cli import exit_codes
 from sharpi.cli.ctrl_c import exit_handlers, exit_silently
 
-_CODES = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
+# Exit codes of shells and sysexits.h; a SharpiError has its code in `exit_code`.
+USAGE = 2
+INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: waiting may help
+HUNG_UP = 129  # 128 + SIGHUP
+INTERRUPTED = 130  # 128 + SIGINT
+TERMINATED = 143  # 128 + SIGTERM
+
+_CODES = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
 
 
 def raise_on_termination() -> None:
@@ -54,7 +61,7 @@ def exit_immediately(end: SystemExit | KeyboardInterrupt) -> NoReturn:
 
     If Python exited as usual, it would unwind that thread, and C++ would abort the process.
     """
-    code = end.code if isinstance(end, SystemExit) else exit_codes.INTERRUPTED
+    code = end.code if isinstance(end, SystemExit) else INTERRUPTED
     for each in exit_handlers:
         each()
     for stream in (sys.stdout, sys.stderr):

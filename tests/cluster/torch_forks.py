@@ -19,8 +19,8 @@ from program_forks import ForkServer, ProgramFork, serve
 _MODULES = (
     "torch.distributed",
     "sharpi.cli.main",
-    "sharpi.cli.commands.serving.serving",
-    "sharpi.cli.commands.talk.run",
+    "sharpi.cli.commands.server",
+    "sharpi.cli.commands.run",
     "sharpi.constraints.grammars",
     "sharpi.engine.engine",
     "sharpi.engine.cluster.cluster_loader",

@@ -14,7 +14,7 @@ from program_forks import ForkServer, ProgramFork, serve
 _ROOT = Path(__file__).parents[2]
 # Importing them reads no SHARPI_* variable, opens no library of sharpi and starts no thread.
 _MODULES = (
-    "sharpi.cli.commands.serving.serving",
+    "sharpi.cli.commands.server",
     "sharpi.cli.main",
     "sharpi.cli.start",
     "sharpi.engine.loader",

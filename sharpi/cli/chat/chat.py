@@ -18,9 +18,9 @@ from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.chat.slash_command import is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
-from sharpi.cli.options.inputs.model_path import model_path
-from sharpi.cli.options.output_format import ConstrainedAnswers, OutputFormat
+from sharpi.cli.model_path import model_path
 from sharpi.cli.output.terminal import print_error, print_stderr
+from sharpi.cli.output_format import ConstrainedAnswers, OutputFormat
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:

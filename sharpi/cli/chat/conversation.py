@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.prompt import Transcript, has_no_template, show_prompt
 from sharpi.cli.chat.saved_conversation import read_saved
-from sharpi.cli.options.output_format import ConstrainedAnswers
+from sharpi.cli.output_format import ConstrainedAnswers
 from sharpi.errors import TemplateError, UsageError
 from sharpi.settings import GenerationRequest
 from sharpi.settings.conversation import ConversationOptions

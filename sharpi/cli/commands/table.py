@@ -5,7 +5,7 @@ from importlib import import_module
 
 from msgspec import Struct
 
-from sharpi.cli.command import Command, build_command
+from sharpi.cli.command import Command, Function, build_command
 from sharpi.cli.termination import exiting_on_ctrl_c
 
 
@@ -13,7 +13,7 @@ class Entry(Struct, frozen=True):
     """What the program's help says of a command, and where its function is."""
 
     section: str
-    module: str  # in this package; the function's name is its last part
+    function: str  # its module in this package, and its name
     summary: str  # the first line of the function's docstring
     examples: tuple[str, ...]
 
@@ -28,7 +28,7 @@ PROGRAM_EXAMPLES = (
 COMMANDS: dict[str, Entry] = {
     "run": Entry(
         "Talk",
-        "talk.run",
+        "run.run",
         "Answer one prompt.",
         (
             'sharpi run model.gguf "Why is the sky blue?"',
@@ -38,7 +38,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "chat": Entry(
         "Talk",
-        "talk.chat",
+        "chat.chat",
         "Talk with a model.",
         (
             "sharpi chat model.gguf",
@@ -48,7 +48,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "log": Entry(
         "Talk",
-        "talk.log",
+        "log.log",
         "List, show, search, export and remove kept conversations.",
         (
             "sharpi log list",
@@ -57,7 +57,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "models": Entry(
         "Models",
-        "models.models",
+        "known_models.models",
         "List well-known models and their speed here.",
         (
             "sharpi models",
@@ -67,7 +67,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "pull": Entry(
         "Models",
-        "models.pull",
+        "cached_models.pull",
         "Download a model from the Hugging Face hub.",
         (
             "sharpi pull qwen3:30b",
@@ -76,7 +76,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "list": Entry(
         "Models",
-        "models.list_models",
+        "cached_models.list_models",
         "List the models in the hub's cache.",
         (
             "sharpi list",
@@ -85,7 +85,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "rm": Entry(
         "Models",
-        "models.rm",
+        "cached_models.rm",
         "Remove a model from the hub's cache.",
         (
             "sharpi rm Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M",
@@ -94,7 +94,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "cache": Entry(
         "Models",
-        "models.cache",
+        "cache.cache",
         "List and remove the prompts that --prompt-cache keeps on disk.",
         (
             "sharpi cache list --prompt-cache ~/.cache/sharpi-prompts",
@@ -103,7 +103,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "inspect": Entry(
         "Models",
-        "models.inspect",
+        "inspect.inspect",
         "Show what a GGUF file holds.",
         (
             "sharpi inspect model.gguf",
@@ -112,7 +112,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "plan": Entry(
         "Models",
-        "models.plan",
+        "plan.plan",
         "Show where a model would live, and how fast it can be.",
         (
             "sharpi plan model.gguf",
@@ -122,7 +122,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "serve": Entry(
         "Serve",
-        "serving.serve",
+        "serve.serve",
         "Serve a model to several OpenAI and Anthropic clients at once.",
         (
             "sharpi serve model.gguf",
@@ -132,7 +132,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "launch": Entry(
         "Serve",
-        "serving.launch",
+        "launch.launch",
         "Start a coding agent on a model.",
         (
             "sharpi launch claude qwen3:30b",
@@ -141,7 +141,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "ps": Entry(
         "Serve",
-        "serving.ps",
+        "ps.ps",
         "List the running servers and what each has loaded.",
         (
             "sharpi ps",
@@ -150,7 +150,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "join": Entry(
         "Serve",
-        "serving.join",
+        "join.join",
         "Run some layers of a model for another machine.",
         (
             "sharpi join 10.0.0.1 model.gguf",
@@ -159,7 +159,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "bench": Entry(
         "Measure",
-        "measuring.bench",
+        "bench.bench",
         "Measure prefill and decode speed.",
         (
             "sharpi bench model.gguf",
@@ -169,7 +169,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "perplexity": Entry(
         "Measure",
-        "measuring.perplexity",
+        "given_tokens.perplexity",
         "Print the perplexity of a text.",
         (
             "sharpi perplexity model.gguf -f text.txt",
@@ -178,7 +178,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "stats": Entry(
         "Measure",
-        "measuring.stats",
+        "simulate.stats",
         "Show how well the expert cache served a run.",
         (
             "sharpi run model.gguf Why --expert-stats stats.json",
@@ -187,7 +187,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "simulate": Entry(
         "Measure",
-        "measuring.simulate",
+        "simulate.simulate",
         "Replay a trace of routes through the slot policies.",
         (
             "sharpi run model.gguf Why --moe-trace trace.npz",
@@ -197,7 +197,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "tokenize": Entry(
         "Measure",
-        "measuring.tokenize",
+        "given_tokens.tokenize",
         "Print the ids of a text.",
         (
             'sharpi tokenize model.gguf "Once upon a time"',
@@ -206,13 +206,13 @@ COMMANDS: dict[str, Entry] = {
     ),
     "logits": Entry(
         "Measure",
-        "measuring.logits",
+        "given_tokens.logits",
         "Write the logits of given token ids.",
         ("sharpi logits model.gguf --tokens ids.npy --output logits.npy",),
     ),
     "doctor": Entry(
         "Measure",
-        "measuring.doctor",
+        "doctor.doctor",
         "Show the machine's hardware and what is missing.",
         (
             "sharpi doctor",
@@ -221,7 +221,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "version": Entry(
         "Help",
-        "about.version",
+        "version.version",
         "Print the version and the CPU kernels in use.",
         ("sharpi version",),
     ),
@@ -233,6 +233,11 @@ def load_command(name: str) -> Command:
     """Imports and returns the command `name`."""
     entry = COMMANDS[name]
     with exiting_on_ctrl_c():
-        module = import_module(f"sharpi.cli.commands.{entry.module}")
-        function = getattr(module, entry.module.rpartition(".")[2])
-    return build_command(name, function, entry.examples)
+        return build_command(name, function_of(entry), entry.examples)
+
+
+def function_of(entry: Entry) -> Function:
+    """Imports and returns the function of a command."""
+    module, _, name = entry.function.partition(".")
+    function: Function = getattr(import_module(f"sharpi.cli.commands.{module}"), name)
+    return function

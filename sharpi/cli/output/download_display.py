@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sharpi.cli import exit_codes
 from sharpi.cli.output.terminal import print_note, print_stderr
+from sharpi.cli.termination import INTERRUPTED
 from sharpi.hub.model_name import ModelName
 from sharpi.units import format_bytes
 
@@ -125,4 +125,4 @@ def fetch(name: ModelName) -> "Pulled":
             return Puller(cache, display).pull(name)
     except KeyboardInterrupt:
         print_stderr(f"stopped; `sharpi pull {name}` resumes it")
-        raise typer.Exit(exit_codes.INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None

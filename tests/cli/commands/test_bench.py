@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.commands.measuring import bench
+from sharpi.cli.commands import bench
 from sharpi.engine.measure.benchmark import BenchmarkRow
 from sharpi.ops.cpu import machine_limits
 from sharpi.resources import native_library

@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine
 from msgspec.structs import replace
 
-from sharpi.cli.commands.measuring.doctor import advise
+from sharpi.cli.commands.doctor import advise
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import Gpu, GpuDriver
 from sharpi.hardware.memory import MemoryInfo

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.commands.serving.launch import CLIENTS
+from sharpi.cli.commands.launch import CLIENTS
 from sharpi.resources import demo_model, native_library
 
 pytestmark = pytest.mark.native

@@ -10,7 +10,7 @@ from command_line import CommandLine
 from fake_engine import FakeEngine
 from stand_in import StandIn
 
-from sharpi.cli.options.inputs import missing_model
+from sharpi.cli import model_path as missing_model
 from sharpi.hardware import rates as hardware_rates
 from sharpi.resources import demo_model, native_library
 
@@ -109,7 +109,7 @@ class TestShortNames:
         is_fetched: bool,
     ) -> None:
         monkeypatch.setattr(missing_model, "stdin_is_terminal", lambda: True)
-        monkeypatch.setattr("sharpi.cli.options.inputs.piped_text.stdin_is_terminal", lambda: True)
+        monkeypatch.setattr("sharpi.cli.inputs.stdin_is_terminal", lambda: True)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
         result = sharpi("run", "qwen3:30b", "hi", stdin=answer)
         assert f"{REPOSITORY}:Q4_K_M is not in the cache. Fetch it" in result.err

@@ -10,7 +10,7 @@ import pytest
 from command_line import CommandLine, Result
 from msgspec.structs import replace
 
-from sharpi.cli.commands.models import plan as plan_module
+from sharpi.cli.commands import plan as plan_module
 from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import Gpu, GpuDriver, HardwareInfo

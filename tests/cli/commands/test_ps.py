@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.commands.serving import ps as ps_module
+from sharpi.cli.commands import ps as ps_module
 from sharpi.cli.output import tables
 from sharpi.serve.host import running_servers as servers_module
 

@@ -180,7 +180,7 @@ class TestSources:
     def test_terminal_without_prompt_is_sent_to_chat(
         self, sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sharpi.cli.options.inputs.inputs.stdin_is_terminal", lambda: True)
+        monkeypatch.setattr("sharpi.cli.inputs.stdin_is_terminal", lambda: True)
         result = sharpi("run", "m.gguf")
         assert result.exit_code == 2
         assert "sharpi chat" in result.err

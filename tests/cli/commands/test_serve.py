@@ -38,7 +38,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         found.configs.append(config)
         return load_engine(RunConfig(model=demo_model()))
 
-    monkeypatch.setattr("sharpi.cli.commands.serving.serving.serve_until_stopped", note)
+    monkeypatch.setattr("sharpi.cli.commands.server.serve_until_stopped", note)
     monkeypatch.setattr("sharpi.engine.loader.load_engine", load)
     monkeypatch.setattr("sharpi.serve.host.hosted_model.Scheduler", lambda engine, parallel: None)
     monkeypatch.setenv("SHARPI_PORT", "0")
@@ -159,7 +159,7 @@ def test_records_that_reloading_would_lose_are_refused(
 def test_missing_packages_are_one_line(
     sharpi: CommandLine, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharpi.cli.commands.serving.serve.find_spec", lambda name: None)
+    monkeypatch.setattr("sharpi.cli.commands.serve.find_spec", lambda name: None)
     result = sharpi("serve")
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert "pip install -e '.[serve]'" in result.err

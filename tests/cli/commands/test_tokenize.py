@@ -57,7 +57,7 @@ def test_bytes_that_are_not_text(sharpi: CommandLine, model: str) -> None:
 def test_terminal_without_text(
     sharpi: CommandLine, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharpi.cli.commands.measuring.tokenize.stdin_is_terminal", lambda: True)
+    monkeypatch.setattr("sharpi.cli.commands.given_tokens.stdin_is_terminal", lambda: True)
     assert sharpi("tokenize", model).exit_code == 2
 
 

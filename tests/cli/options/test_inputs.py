@@ -60,7 +60,7 @@ class TestPipe:
 
     def test_somebody_who_waits_for_an_open_pipe_is_told(self) -> None:
         code = (
-            "import sys; from sharpi.cli.options.inputs import piped_text as it;"
+            "import sys; from sharpi.cli import inputs as it;"
             "it.DELAY_SECONDS = 0.05; print(it.piped_text())"
         )
         with subprocess.Popen(
@@ -75,7 +75,7 @@ class TestPipe:
             assert program.communicate("late")[0] == "late\n"
 
     def test_a_closed_or_endless_stdin_is_none(self) -> None:
-        module = "sharpi.cli.options.inputs.piped_text"
+        module = "sharpi.cli.inputs"
         code = f"from {module} import piped_text; print(repr(piped_text()))"
         for source in ("<&-", "</dev/null", "</dev/zero"):
             shell = f'"{sys.executable}" -c "{code}" {source}'

@@ -9,7 +9,7 @@ from cache_folder import write_model, write_partial
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.commands.models import rm
+from sharpi.cli.commands import cached_models as rm
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
 from sharpi.settings import RunConfig
@@ -72,7 +72,7 @@ class TestNames:
             planned.append(config.model)
             raise UsageError("seen")
 
-        monkeypatch.setattr("sharpi.cli.commands.models.plan.plan_for", plan_for)
+        monkeypatch.setattr("sharpi.cli.commands.plan.plan_for", plan_for)
         snapshot = write_model(cache, REPO, {"t-Q8_0.gguf": demo_model().read_bytes()})
         assert sharpi("plan", NAME).err == "error: seen\n"
         assert planned == [snapshot / "t-Q8_0.gguf"]

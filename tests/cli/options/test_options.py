@@ -8,7 +8,6 @@ and the settings that it changes from those without it. The settings of a run ar
 import json
 import os
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.command import arguments_of
-from sharpi.cli.commands.table import COMMANDS, load_command
+from sharpi.cli.commands.table import COMMANDS, function_of, load_command
 from sharpi.cli.option_sources import variables_of
 from sharpi.cli.run_config import complete
 from sharpi.settings import USUAL_DRAFTS, GenerationRequest, RunConfig
@@ -95,8 +94,7 @@ MALFORMED_SWITCHES = ("SHARPI_CONTEXT_SHIFT", "SHARPI_CPU_MOE", "SHARPI_TRACE_VR
 def meaning(command: str, *arguments: str) -> dict[str, Any]:
     """Returns the settings that a command gets, by name, as JSON holds them."""
     loaded = load_command(command)
-    module = COMMANDS[command].module
-    function = getattr(import_module(f"sharpi.cli.commands.{module}"), module.rpartition(".")[2])
+    function = function_of(COMMANDS[command])
     with loaded.make_context(command, [*_REQUIRED.get(command, ()), *arguments]) as context:
         given = arguments_of(function, dict(context.params))
         for name, value in given.items():

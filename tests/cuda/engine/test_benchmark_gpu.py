@@ -24,7 +24,7 @@ Measure = Callable[..., list[BenchmarkRow]]
 def print_table() -> Callable[[list[BenchmarkRow]], None]:
     """Prints as the command does; gpu_check.sh runs these tests without the CLI's packages."""
     pytest.importorskip("typer")
-    from sharpi.cli.commands.measuring import bench
+    from sharpi.cli.commands import bench
 
     return bench._print_table
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharpi.cli.commands.models.plan import plan_for
+from sharpi.cli.commands.plan import plan_for
 from sharpi.engine.loader import load_engine
 from sharpi.engine.measure.benchmark import BenchmarkTest, run_benchmark
 from sharpi.gguf.reader import open_gguf

@@ -9,11 +9,11 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
+from sharpi.cli.inputs import find_model
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.inputs import find_model
-from sharpi.cli.options.output_format import output_format
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import can_draw, print_stderr, stdin_is_terminal
+from sharpi.cli.output_format import output_format
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import ModelArgument, ModelOption, NoLogOption, PullOption
 from sharpi.cli.termination import exiting_on_ctrl_c

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.source_text import text_of_file
 from sharpi.cli.output.terminal import print_note
+from sharpi.cli.source_text import text_of_file
 from sharpi.errors import GrammarError, UsageError
 from sharpi.settings.conversation import ConstraintOptions
 

@@ -1,6 +1,7 @@
-"""`sharpi simulate`: replays a recorded trace through every slot policy and the optimal one."""
+"""`sharpi simulate` and `stats`: what a run recorded of its experts, replayed and shown."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from sharpi.settings.option import argument, local_option
 if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
     from sharpi.experts.trace.trace import Trace
+
 
 _WARM_UP_TOKENS = 4096  # decoded tokens in which `--resident frequency` counts expert uses
 _WARM_PIN_AFTER = 512  # expert accesses before --warm-pin pins experts
@@ -248,3 +250,34 @@ def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
         print(json.dumps([asdict(row) for row in rows]))
     else:
         print_predictors(trace, rows)
+
+
+def stats(
+    file: Annotated[
+        Path,
+        argument("FILE", "A file that --expert-stats wrote, text or JSON."),
+    ],
+    png: Annotated[
+        Path | None,
+        local_option("--png", "Also draw the heat map of experts into this file.", "OUT"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how well the expert cache served a run.
+
+    Hits, loads, bytes, stalls and the most used experts, in total and by layer, predicted and
+    pinned experts, and a heat map of the experts that each layer used.
+    """
+    from sharpi.experts.stats.stats_file import read_stats, to_json
+
+    recorded = read_stats(file)
+    if as_json:
+        print(to_json(recorded))
+    else:
+        from sharpi.cli.output.stats_table import print_stats
+
+        print_stats(recorded, sys.stdout)
+    if png is not None:
+        from sharpi.experts.stats.heat_map import save_png
+
+        save_png(png, recorded)

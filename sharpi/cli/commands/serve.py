@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec.structs import replace
 
+from sharpi.cli.inputs import find_model
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
@@ -49,7 +49,7 @@ def serve(
     if follows(config):
         with open_engine(config):
             return
-    from sharpi.cli.commands.serving.serving import serve_until_stopped
+    from sharpi.cli.commands.server import serve_until_stopped
     from sharpi.serve.host.model_host import ModelHost
     from sharpi.serve.server_log import ServerLog
     from sharpi.serve.web_server import bind

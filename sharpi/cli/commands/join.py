@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli import exit_codes
 from sharpi.cli.command import Without
-from sharpi.cli.options.inputs.inputs import find_model
+from sharpi.cli.inputs import find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
+from sharpi.cli.termination import TEMPORARY
 from sharpi.errors import ClusterError, LinkError, UsageError
 from sharpi.settings import ClusterConfig, RunConfig
 from sharpi.settings.cluster import host_and_port
@@ -69,7 +69,7 @@ def join(
             return
     except ClusterError as error:
         if _AGAIN in os.environ and not isinstance(error, LinkError):
-            error.exit_code = exit_codes.TEMPORARY
+            error.exit_code = TEMPORARY
         raise
 
 
@@ -90,10 +90,10 @@ def _keep_joining() -> None:
     pause = _FIRST_PAUSE / 2
     while True:
         code = _join_once()
-        if code > 0 and code != exit_codes.TEMPORARY:
+        if code > 0 and code != TEMPORARY:
             raise typer.Exit(code)
         print_stderr("waiting for the first machine; Ctrl-C ends this")
-        pause = min(2 * pause, _LONGEST_PAUSE) if code == exit_codes.TEMPORARY else _FIRST_PAUSE
+        pause = min(2 * pause, _LONGEST_PAUSE) if code == TEMPORARY else _FIRST_PAUSE
         time.sleep(pause)
 
 

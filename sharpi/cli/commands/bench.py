@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.command import Without
+from sharpi.cli.inputs import find_model
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sharpi.cli.options.inputs.model_path import model_path
+from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import fitted, print_note
 from sharpi.cli.shared_options import JsonOption
@@ -61,7 +61,7 @@ def inspect(
 
 def _check(file: "GgufFile", *, as_json: bool) -> None:
     """Prints a line for each damaged tensor, or one that all are well; raises Typer's Exit."""
-    from sharpi.cli.commands.models.tensor_check import check_tensors
+    from sharpi.cli.commands.tensor_check import check_tensors
 
     with ProgressBar() as bar:
         results = list(check_tensors(file, bar.show))

@@ -4,7 +4,11 @@ Without a model, the demo model is used. An argument or a flag overrides an envi
 Two arguments or flags that both name a model, or both a prompt, raise UsageError.
 """
 
+import os
 import re
+import select
+import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -12,16 +16,53 @@ from typing import NoReturn
 import typer
 from msgspec import Struct
 
+from sharpi.cli.model_path import (
+    MissingModelError,
+    fetch_missing,
+    find_name,
+    looks_like_path,
+    model_path,
+    unknown_model,
+)
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.missing_model import MissingModelError, fetch_missing
-from sharpi.cli.options.inputs.model_name import find_name
-from sharpi.cli.options.inputs.model_path import looks_like_path, model_path
-from sharpi.cli.options.inputs.piped_text import piped_text
-from sharpi.cli.options.inputs.source_text import STDIN, text_of_argument, text_of_file
-from sharpi.cli.options.inputs.unknown_model import unknown_model
 from sharpi.cli.output.terminal import print_note, stdin_is_terminal
+from sharpi.cli.source_text import (
+    STDIN,
+    text_of_argument,
+    text_of_file,
+    text_of_stdin,
+)
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
+
+LONGEST_WAIT_SECONDS = 2.0
+_WAITING = "waiting for standard input, which comes before the prompt; `</dev/null` leaves it out"
+
+
+def piped_text() -> str:
+    """Returns the text on standard input; empty at a terminal or a device.
+
+    Raises UsageError if the text is not UTF-8.
+    """
+    if sys.stdin is None or sys.stdin.closed or stdin_is_terminal():
+        return ""
+    descriptor = _descriptor()
+    if descriptor is not None:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISCHR(kind):  # /dev/null, or a device that never ends
+            return ""
+        if not select.select([descriptor], [], [], LONGEST_WAIT_SECONDS)[0]:
+            print_note(_WAITING)
+    return text_of_stdin()
+
+
+def _descriptor() -> int | None:
+    """Returns the file descriptor of standard input; None if it is closed or not a file."""
+    try:
+        return sys.stdin.fileno()
+    except (OSError, ValueError):
+        return None
+
 
 DEMO_PROMPT = "Once upon a time"
 _PROMPT_OPTIONS = ("prompt_text", "prompt_file")

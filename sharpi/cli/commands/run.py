@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli import exit_codes
 from sharpi.cli.chat.prompt import (
     Prompt,
     note_useless_options,
@@ -23,12 +22,12 @@ from sharpi.cli.chat.reply import (
     timings_line,
     verbose_lines,
 )
+from sharpi.cli.inputs import find_inputs
 from sharpi.cli.log.conversation_log import logged_run
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.inputs import find_inputs
-from sharpi.cli.options.output_format import ConstrainedAnswers, output_format
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr, word_wrap
+from sharpi.cli.output_format import ConstrainedAnswers, output_format
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import (
     DisplayPromptOption,
@@ -40,6 +39,7 @@ from sharpi.cli.shared_options import (
     PromptOption,
     PullOption,
 )
+from sharpi.cli.termination import INTERRUPTED
 from sharpi.settings import GenerationRequest, RunConfig
 from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 from sharpi.settings.option import Option, argument
@@ -104,7 +104,7 @@ def run(
                 )
         note_incomplete_output(generation, constrained)
     if not is_complete:
-        raise typer.Exit(exit_codes.INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print_text(

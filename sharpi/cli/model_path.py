@@ -7,14 +7,89 @@ to type.
 
 import os
 import re
+import sys
 from pathlib import Path
 
-from sharpi.cli.options.inputs.missing_model import MissingModelError
-from sharpi.cli.options.inputs.model_name import find_name
-from sharpi.cli.options.inputs.unknown_model import unknown_model
-from sharpi.cli.output.terminal import print_note
-from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError
-from sharpi.hub.model_name import ModelName
+import typer
+
+from sharpi.cli.output.download_display import fetch
+from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_terminal
+from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError, close_matches
+from sharpi.hub.catalogue import approximate_bytes, find_entry
+from sharpi.hub.model_name import ModelName, read_name, require_name
+from sharpi.units import format_bytes
+
+
+def find_name(text: str) -> ModelName | None:
+    """Returns the repository and quant on the hub that `text` names; None if it names none."""
+    found = find_entry(text)
+    return read_name(text) if found is None else found[0].model_name(found[1])
+
+
+def parse_name(text: str) -> ModelName:
+    """Returns the repository and quant that `text` names; raises UsageError if it names none."""
+    return find_name(text) or require_name(text)
+
+
+class MissingModelError(HubError):
+    """Raised for a valid model name of the hub that is not in the cache."""
+
+    def __init__(self, message: str, name: ModelName) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def fetch_missing(context: typer.Context, error: MissingModelError) -> None:
+    """Fetches the model with --pull, or if the user agrees at the terminal; else raises `error`."""
+    if "pull" not in context.params:
+        raise error
+    if not context.params["pull"] and not _is_wanted(error):
+        raise error
+    fetch(error.name)
+
+
+def _is_wanted(error: MissingModelError) -> bool:
+    if not stdin_is_terminal() or not sys.stderr.isatty():
+        return False
+    size = approximate_bytes(error.name)
+    about = "" if size is None else f" (about {format_bytes(size)})"
+    print_stderr(f"{error.name} is not in the cache. Fetch it{about} from the hub now? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+_MOST_CLOSE = 3
+
+
+def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
+    """Returns the error for `text`, which is neither a file nor a model's name.
+
+    If `text` may begin a prompt, `prompt` is the complete prompt for a hint.
+    """
+    close = _close(text)
+    meant = f"; did you mean {' or '.join(close)}?" if close else ";"
+    hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
+    if prompt is not None:
+        hint += f"; if it is the prompt, write sharpi run -p {_quoted(prompt)}"
+    return UsageError(f"'{text}' is neither a file nor the name of a model{meant} {hint}")
+
+
+def _close(text: str) -> list[str]:
+    """Returns up to three similar names of models: files here, cached and well-known models."""
+    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.catalogue import short_names
+
+    files = [each.name for each in Path().iterdir() if each.suffix.lower() == ".gguf"]
+    models = [str(model.name) for model in Cache(default_cache_folder()).all_models()]
+    stems = {name.partition("/")[2].lower(): name for name in models}
+    word = text.lower()
+    within = [name for stem, name in stems.items() if word in stem]
+    names = [*close_matches(text, files), *within, *close_matches(text, [*models, *short_names()])]
+    return list(dict.fromkeys(names))[:_MOST_CLOSE]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MOST_LISTED = 6

@@ -8,8 +8,8 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import Only
+from sharpi.cli.inputs import find_model
 from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.options.inputs.inputs import find_model
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError

@@ -1,0 +1,160 @@
+"""`sharpi list`, `pull` and `rm`: the models in the hub's cache."""
+
+import json
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sharpi.cli.model_path import parse_name
+from sharpi.cli.output.download_display import fetch
+from sharpi.cli.output.terminal import fitted, print_stderr, stdin_is_terminal
+from sharpi.cli.shared_options import JsonOption
+from sharpi.errors import HubError, UsageError, did_you_mean
+from sharpi.hub.model_name import ModelName, require_name
+from sharpi.settings.option import argument, local_option
+from sharpi.units import format_bytes
+
+if TYPE_CHECKING:
+    from sharpi.hub.cache import Cache, CachedModel
+    from sharpi.hub.removal import Removal
+
+
+def list_models(as_json: JsonOption = False) -> None:
+    """List the models in the hub's cache.
+
+    run, chat, serve and the other commands take these names. A model that is not complete is
+    marked; `sharpi pull` resumes its download and `sharpi rm` removes it.
+    """
+    from sharpi.hub.cache import Cache, default_cache_folder
+
+    cache = Cache(default_cache_folder())
+    models = cache.all_models()
+    if as_json:
+        print(
+            json.dumps({"cache": str(cache.folder), "models": [_record(each) for each in models]})
+        )
+    elif models:
+        _print_table(models)
+    else:
+        text = f"no models in {cache.folder}; `sharpi pull ORG/REPO:QUANT` fetches one"
+        print(fitted(text, sys.stdout))
+
+
+def _print_table(models: "list[CachedModel]") -> None:
+    width = max(len(str(model.name)) for model in models)
+    print(f"{'name':<{width}}  {'size':>10}  modified")
+    for model in models:
+        print(
+            f"{model.name!s:<{width}}  {format_bytes(model.size):>10}  {_day(model)}"
+            + ("" if model.is_complete else "  incomplete")
+        )
+
+
+def _day(model: "CachedModel") -> str:
+    return datetime.fromtimestamp(model.modified).strftime("%Y-%m-%d %H:%M")
+
+
+def _record(model: "CachedModel") -> dict[str, Any]:
+    return {
+        "name": str(model.name),
+        "repository": model.name.repository,
+        "quant": model.name.quant,
+        "revision": model.name.revision,
+        "size_bytes": model.size,
+        "modified": datetime.fromtimestamp(model.modified).astimezone().isoformat(),
+        "path": str(model.start) if model.is_complete else None,
+        "num_files": len(model.files),
+        "complete": model.is_complete,
+    }
+
+
+def pull(
+    name: Annotated[
+        str,
+        argument(
+            "REPO[:QUANT]",
+            "A repository as ORG/REPO with a quant, as in :Q4_K_M, or a name of `sharpi models`.",
+        ),
+    ],
+    revision: Annotated[
+        str | None,
+        local_option("--revision", "A branch, tag or commit.", "REV", shown_default="main"),
+    ] = None,
+) -> None:
+    """Download a model from the Hugging Face hub.
+
+    The files go into the hub's own cache (HF_HOME), with every part of a split set, and are checked
+    against the hub's checksums; an interrupted download is resumed. Prints the path of the file.
+    Without QUANT, the only model is taken, or Q4_K_M, or what comes closest to it. Private and
+    gated repositories need HF_TOKEN.
+    """
+    pulled = fetch(_with_revision(parse_name(name), revision))
+    print_stderr(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
+    print(pulled.start)
+
+
+def _received(count: int) -> str:
+    return f"received {format_bytes(count)}" if count else "it is already in the cache"
+
+
+def _with_revision(name: ModelName, revision: str | None) -> ModelName:
+    if revision is None:
+        return name
+    if name.revision not in (None, revision):
+        raise UsageError(f"@{name.revision} and --revision both give the revision; keep one")
+    return require_name(f"{ModelName(name.repository, name.quant)}@{revision}")
+
+
+def rm(
+    name: Annotated[str, argument("NAME", "A name as `sharpi list` prints it.")],
+    yes: Annotated[bool, local_option("-y --yes", "Do not ask.")] = False,
+) -> None:
+    """Remove a model from the hub's cache.
+
+    Content that another revision also uses stays. A program that runs the model keeps it until it
+    exits.
+    """
+    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.removal import Removal
+
+    cache = Cache(default_cache_folder())
+    models = _named(cache, parse_name(name))
+    removal = Removal(cache, models)
+    if not yes and not _is_sure(models[0].name, removal):
+        raise typer.Exit(1)
+    removal.carry_out()
+    print(f"removed {models[0].name}: {_balance(removal)}")
+
+
+def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
+    """Returns the cached revisions of the one model that `name` matches, complete or not.
+
+    Raises HubError if it matches no model or several.
+    """
+    from sharpi.hub.cache import models_of
+    from sharpi.hub.choice import variants_named
+
+    models = models_of(cache, name)
+    if name.quant is not None:
+        models = [model for model in models if variants_named(name.quant, [model.variant])]
+    names = list(dict.fromkeys(str(model.name) for model in models))
+    if len(names) > 1:
+        raise HubError(f"{name} may be any of {', '.join(names)}; name one")
+    if not models:
+        meant = did_you_mean(str(name), (str(each.name) for each in cache.all_models()), 3)
+        raise HubError(f"{name} is not in the cache{meant or '; `sharpi list` shows what is'}")
+    return models
+
+
+def _is_sure(name: ModelName, removal: "Removal") -> bool:
+    if not stdin_is_terminal():
+        raise UsageError(f"stdin is not a terminal to confirm the removal of {name}; use -y")
+    print_stderr(f"remove {name} ({_balance(removal)})? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _balance(removal: "Removal") -> str:
+    shared = f", {format_bytes(removal.kept_bytes)} are shared and stay"
+    return f"{format_bytes(removal.freed_bytes)} freed" + (shared if removal.kept_bytes else "")

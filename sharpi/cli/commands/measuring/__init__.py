@@ -1,1 +1,0 @@
-"""The commands for measuring a model and a machine."""

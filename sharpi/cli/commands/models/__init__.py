@@ -1,1 +1,0 @@
-"""The commands that find, download, list, inspect and remove models."""

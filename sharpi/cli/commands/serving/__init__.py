@@ -1,1 +1,0 @@
-"""The commands that serve a model, to clients or to another machine."""

@@ -1,1 +1,0 @@
-"""The model and the prompt that a command is given."""
