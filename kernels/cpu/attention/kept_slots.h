@@ -1,5 +1,5 @@
 // Chooses the keys that the last queries of a prompt use most: SnapKV's rule (Li et al., 2024,
-// arXiv 2404.14469). tests/ops/reference_kv_keep.py is the same in NumPy.
+// arXiv 2404.14469). tests/ops/reference_attention.py is the same in NumPy.
 #pragma once
 #include <algorithm>
 #include <numeric>
