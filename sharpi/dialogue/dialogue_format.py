@@ -26,10 +26,14 @@ from sharpi.dialogue.formats.qwen_coder import QwenCoder
 from sharpi.dialogue.formats.solar import SECTION_BEGIN as SOLAR_SECTION
 from sharpi.dialogue.formats.solar import Solar
 from sharpi.dialogue.history import prepare
-from sharpi.dialogue.template_capabilities import NO_TOOLS, TemplateCapabilities, probe_template
+from sharpi.dialogue.template_capabilities import (
+    MOVES,
+    NO_TOOLS,
+    TemplateCapabilities,
+    probe_template,
+)
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.dialogue.turns import MOVES
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer

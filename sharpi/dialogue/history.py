@@ -1,17 +1,17 @@
 """Converts messages of the OpenAI API into messages that a chat template can render.
 
 Parts that a template does not support become text: calls in the tool format, results in
-`<tool_response>` tags of a user message. `turns.py` moves messages that it has no place for.
+`<tool_response>` tags of a user message. Messages that it has no place for are moved or joined, and
+never dropped.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sharpi.dialogue.template_capabilities import CallStyle, TemplateCapabilities
+from sharpi.dialogue.template_capabilities import CallStyle, TemplateCapabilities, Turns
 from sharpi.dialogue.tool_format import ToolFormat
-from sharpi.dialogue.turns import fit
 from sharpi.errors import TemplateError
 
 Message = dict[str, Any]
@@ -130,6 +130,7 @@ def _short(text: str) -> str:
 
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+_SYSTEM = ("system", "developer")
 _RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
 
 
@@ -214,3 +215,60 @@ def _merged(messages: Iterable[Message]) -> Iterator[Message]:
         last = message
     if last:
         yield last
+
+
+def fit(messages: Sequence[Message], turns: Turns) -> list[Message]:
+    """Returns the messages in an order that the template holds, with all their texts."""
+    first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), len(messages))
+    leading, rest = list(messages[:first]), list(messages[first:])
+    if len(leading) > 1:
+        leading = [{**leading[0], "content": _paragraphs(leading)}]
+    if not turns.system or not (rest or turns.system_alone):
+        leading, rest = [], _without_system([*leading, *rest])
+    elif not turns.late_system:
+        rest = _without_system(rest)
+    rest = _joined(rest, turns)
+    if rest and rest[0].get("role") == "assistant" and not turns.answer_first:
+        rest.insert(0, {"role": "user", "content": ""})
+    return leading + rest
+
+
+def _without_system(messages: Iterable[Message]) -> list[Message]:
+    """Moves system messages into the next user message, or a new one at the end."""
+    kept: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.get("role") in _SYSTEM:
+            waiting.append(message)
+            continue
+        if waiting and message.get("role") == "user":
+            message = {**message, "content": _paragraphs([*waiting, message])}
+            waiting = []
+        kept.append(message)
+    return [*kept, {"role": "user", "content": _paragraphs(waiting)}] if waiting else kept
+
+
+def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
+    joins = {
+        ("user", "user"): not turns.users_in_a_row,
+        ("assistant", "assistant"): not turns.answers_in_a_row,
+        ("tool", "user"): not turns.user_after_result,
+    }
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joins.get((joined[-1].get("role", ""), message.get("role", ""))):
+            joined[-1] = _both(joined[-1], message)
+        else:
+            joined.append(message)
+    return joined
+
+
+def _both(first: Message, second: Message) -> Message:
+    """Returns one message of the first's role, with the texts and calls of both."""
+    calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
+    both = {**second, **first, "content": _paragraphs([first, second])}
+    return both | ({"tool_calls": calls} if calls else {})
+
+
+def _paragraphs(messages: Iterable[Message]) -> str:
+    return "\n\n".join(filter(None, (message["content"] for message in messages)))

@@ -5,13 +5,12 @@ each template renders small test conversations, and the output is searched for t
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.dialogue.turns import Turns, probe_turns
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat
 
@@ -37,6 +36,9 @@ _TOOLS = [
 ]
 
 
+Message = dict[str, Any]
+
+
 class CallStyle(Struct, frozen=True):
     """The form in which a template renders tool calls."""
 
@@ -45,6 +47,33 @@ class CallStyle(Struct, frozen=True):
     as_text: bool  # passes arguments as JSON text rather than an object
     empty_content: str | None  # the content that a message with only calls must have
     one_call_per_message: bool  # the template shows at most one call per message
+
+
+class Turns(Struct, frozen=True):
+    """The orders of messages in which a template shows every text.
+
+    Some templates refuse a conversation, and others lose a text without a word.
+    """
+
+    system: bool = True
+    system_alone: bool = True
+    late_system: bool = True
+    users_in_a_row: bool = True
+    answers_in_a_row: bool = True
+    answer_first: bool = True
+    user_after_result: bool = True
+
+
+# Each field of Turns, with what happens where a template lacks it; `sharpi inspect` shows it.
+MOVES: dict[str, tuple[str, str]] = {
+    "system": ("a system message", "its text begins the next user message"),
+    "system_alone": ("a system message alone", "it is shown as the user's"),
+    "late_system": ("a system message later on", "its text begins the next user message"),
+    "users_in_a_row": ("user messages in a row", "they are joined by a blank line"),
+    "answers_in_a_row": ("answers in a row", "they are joined by a blank line"),
+    "answer_first": ("an answer first", "an empty user message comes before it"),
+    "user_after_result": ("a user message after a result", "its text ends the result"),
+}
 
 
 class TemplateCapabilities(Struct, frozen=True):
@@ -127,3 +156,27 @@ def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **optio
         return chat_format.render(messages, **options)
     except TemplateError:
         return ""
+
+
+def probe_turns(shows: Callable[[Sequence[Message]], bool], calling: Sequence[Message]) -> Turns:
+    """Returns what a template holds; `shows` says whether it shows all texts of a conversation.
+
+    `calling`: a conversation that ends with a tool's result, in the template's own form; empty if
+    it has none.
+    """
+    system, later = _probes("system", "rule", "later rule")
+    first, second = _probes("user", "first", "second")
+    answers = _probes("assistant", "answer", "more")
+    return Turns(
+        system=shows([system, first]),
+        system_alone=shows([system]),
+        late_system=shows([system, first, answers[0], later, second]),
+        users_in_a_row=shows([first, second]),
+        answers_in_a_row=shows([first, *answers, second]),
+        answer_first=shows([answers[0], first]),
+        user_after_result=not calling or shows([*calling, second]),
+    )
+
+
+def _probes(role: str, *texts: str) -> list[Message]:
+    return [{"role": role, "content": f"probe {text}"} for text in texts]

@@ -56,7 +56,7 @@ def test_a_chat_completion_passes_few_files(
     outside = sorted(str(name) for name in files if name.parts[0] not in ENGINE)
     assert any("engine" in name.parts for name in files), "the engine's thread was not seen"
     assert len(outside) <= MOST_FILES, " ".join(outside)
-    assert len(files) <= MOST_WITH_ENGINE, sorted(map(str, files))
+    assert len(files) <= MOST_WITH_ENGINE, " ".join(sorted(map(str, files)))
 
 
 def test_all_answers_to_a_request_share_one_queue(
