@@ -17,7 +17,7 @@ def byte_letters() -> list[str]:
     return [letters[byte] for byte in range(256)]
 
 
-def write_vocabulary(path: Path, *, add_bos: bool) -> Path:
+def write_vocabulary(path: Path, *, add_bos: bool, template: str | None = None) -> Path:
     """Writes ids 0-255 for the bytes, 256 for "ab" and 257 for the special token, which is also
     BOS.
     """
@@ -30,6 +30,8 @@ def write_vocabulary(path: Path, *, add_bos: bool) -> Path:
     writer.add_bos_token_id(BOS_ID)
     writer.add_eos_token_id(SPECIAL_ID)
     writer.add_add_bos_token(add_bos)
+    if template is not None:
+        writer.add_chat_template(template)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import fitted, print_note
 from sharpi.cli.shared_options import JsonOption
+from sharpi.errors import SharpiError
 from sharpi.settings.option import argument, local_option
 from sharpi.units import format_bytes, format_count
 
@@ -48,11 +50,12 @@ def inspect(
             return
         summary = summarise(file)
         standard = _standard_facts(file.metadata)
+        template = [] if as_json else list(_template_rows(file.metadata))
     if as_json:
         record = summary.to_dict(tensors=tensors) | standard
         print(json.dumps(record, ensure_ascii=False))
         return
-    for heading, text in _rows(summary, standard):
+    for heading, text in (*_rows(summary, standard), *template):
         print(fitted(f"{heading:{_INDENT}}{text}".rstrip(), sys.stdout, _INDENT))
     if tensors:
         print()
@@ -176,6 +179,19 @@ def _tokenizer_rows(summary: "FileSummary") -> Iterator[Row]:
     length = tokenizer.chat_template_length
     others = "".join(f", also {name}" for name in tokenizer.other_templates)
     yield "chat template", (f"{length} characters" if length else "none") + others
+
+
+def _template_rows(metadata: "Metadata") -> Iterator[Row]:
+    """Yields what the chat template holds; nothing without one, or if its tokenizer is unknown."""
+    from sharpi.dialogue.dialogue_format import dialogue_format
+    from sharpi.tokenizer.chat_template import chat_format
+    from sharpi.tokenizer.tokenizer import load_tokenizer
+
+    if not metadata.get("tokenizer.chat_template"):
+        return
+    with suppress(SharpiError):
+        tokenizer = load_tokenizer(metadata)
+        yield from dialogue_format(tokenizer, chat_format(tokenizer)).facts()
 
 
 def _tensor_lines(summary: "FileSummary") -> list[tuple[str, ...]]:

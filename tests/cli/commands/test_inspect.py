@@ -167,3 +167,15 @@ def test_check_of_other_types(
         assert "1 tensors of type Q8_K were not checked" in result.err
     else:
         assert (result.exit_code, fault in result.out) == (int(bool(fault)), True)
+
+
+def test_what_the_chat_template_holds(sharpi: CommandLine, tmp_path: Path) -> None:
+    refuses = "{% if m.role == 'system' %}{{ raise_exception('none') }}{% endif %}{{ m.content }}"
+    template = f"{{% for m in messages %}}{refuses}{{% endfor %}}"
+    path = write_vocabulary(tmp_path / "talks.gguf", add_bos=True, template=template)
+    lines = sharpi("inspect", str(path)).out.splitlines()
+    assert "tool calls     in the notation of Hermes" in lines
+    assert any(
+        line.startswith("no place for   a system message: its text begins") for line in lines
+    )
+    assert not any("user messages in a row" in line for line in lines)
