@@ -80,6 +80,8 @@ class Output:
         return sys.__stdout__.write(text)
     def flush(self):
         sys.__stdout__.flush()
+    def isatty(self):
+        return False
 sys.stdout = Output()
 sys.argv = ["sharpi", "serve", "--port", "0", "--moe-slots", "4", "--expert-stats", {stats!r}]
 sys.exit(main())
