@@ -14,7 +14,6 @@ measured while the model runs. All decisions follow the same rules:
 """
 
 from collections.abc import Generator, Hashable, Sequence
-from statistics import fmean, median
 from typing import Generic, TypeVar
 
 MARGIN = 1.02  # another option takes over if it is this many times faster
@@ -161,7 +160,7 @@ class Trial(Generic[Option]):
         self._recent.append(seconds)
         if len(self._recent) < TRIAL_TOKENS:
             return
-        now = median(self._recent)
+        now = _median(self._recent)
         self._recent.clear()
         if self._usual is None:
             self._usual = now
@@ -220,10 +219,20 @@ class Average:
             self.value += (min(value, OUTLIER * self.value) - self.value) * NEWEST_SHARE
 
 
+# The module `statistics` imports fractions and more, for each start of the program.
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered, middle = sorted(values), len(values) // 2
+    return (ordered[middle] + ordered[-middle - 1]) / 2
+
+
 def typical(times: Sequence[float]) -> float:
     """Returns the mean of the middle half of `times`, which leaves out the outliers."""
     cut = (len(times) + 1) // 4
-    return fmean(sorted(times)[cut : len(times) - cut])
+    return _mean(sorted(times)[cut : len(times) - cut])
 
 
 def mean_seconds(times: Sequence[float]) -> float:
@@ -231,5 +240,5 @@ def mean_seconds(times: Sequence[float]) -> float:
 
     Stalls that belong to an option count, if they are not too long.
     """
-    most = OUTLIER * median(times)
-    return fmean(min(seconds, most) for seconds in times)
+    most = OUTLIER * _median(times)
+    return _mean([min(seconds, most) for seconds in times])

@@ -3,8 +3,6 @@
 Only what `--help` needs is imported here; a command imports the engine when it runs.
 """
 
-import atexit
-import gc
 import io
 import os
 import sys
@@ -28,13 +26,11 @@ from sharpi.cli.termination import (
 from sharpi.errors import SharpiError
 from sharpi.system.process import are_left
 
-_OBJECTS_BETWEEN_COLLECTIONS = 200_000
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `arguments`, or without them the command line of the process; returns the exit code.
 
-    With `arguments`, signal handlers and the garbage collector stay as the caller set them.
+    With `arguments`, signal handlers stay as the caller set them.
     """
     code = _run(arguments)
     if arguments is None and are_left():
@@ -45,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     """Runs the command line, and returns its exit code whether it succeeds or fails."""
     _print_any_character()
-    if arguments is None:
-        _collect_rarely()
     try:
         if arguments is None:
             raise_on_termination()
@@ -69,15 +63,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     finally:
         if arguments is None:
             _forget_unwritable()
-
-
-def _collect_rarely() -> None:
-    """Makes garbage collections rare: each would scan the 100,000 objects that imports create.
-
-    The scans took a tenth of the time to the first token, and most of the time to exit.
-    """
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    atexit.register(gc.freeze)
 
 
 def _print_any_character() -> None:

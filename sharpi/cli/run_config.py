@@ -1,5 +1,6 @@
 """Completes the settings of a run: what one option says of others, and which contradict."""
 
+import os
 from pathlib import Path
 
 import typer
@@ -175,15 +176,16 @@ def _with_drafts(
 
 def _with_cluster(config: RunConfig, sources: OptionSources, *, joins: bool) -> RunConfig:
     """Keeps the group of --hosts, of torchrun if it started the process, or of `sharpi join`."""
-    from sharpi.cluster.rendezvous import own_gpu, torchrun_rendezvous
-
     asked = config.cluster
     if asked is None:
         return config
-    if torchrun_rendezvous() is not None:
-        if asked.hosts:
-            raise UsageError("--hosts and torchrun both say which machines there are; keep one")
-        return replace(config, gpus=config.gpus or own_gpu())
+    if "RANK" in os.environ:
+        from sharpi.cluster.rendezvous import own_gpu, torchrun_rendezvous
+
+        if torchrun_rendezvous() is not None:
+            if asked.hosts:
+                raise UsageError("--hosts and torchrun both say which machines there are; keep one")
+            return replace(config, gpus=config.gpus or own_gpu())
     if asked.hosts or joins:
         return config
     if asked.link or asked.allows_public:

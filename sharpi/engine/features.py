@@ -11,7 +11,6 @@ from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
 from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.load_decisions import LoadDecisions
-from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.draft_model import DraftModel
+    from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 
 
 class Features:
@@ -100,9 +100,7 @@ class FeatureBuilder:
         self, config: RunConfig, share: LayerShare, load: Callable[[RunConfig], DraftEngine]
     ) -> None:
         self._share, self._load = share, load
-        self._folder: CacheFolder | None = None
-        if config.prompt_cache is not None:
-            self._folder = CacheFolder(config.prompt_cache, config.prompt_cache_bytes)
+        self._folder = _cache_folder(config)
 
     def build(
         self,
@@ -171,6 +169,14 @@ class FeatureBuilder:
             raise
         least = config.speculation.min_probability
         return DraftModel(engine.runner, engine.close, vocab_size, least)
+
+
+def _cache_folder(config: RunConfig) -> "CacheFolder | None":
+    if config.prompt_cache is None:
+        return None
+    from sharpi.engine.prompt_cache.cache_folder import CacheFolder
+
+    return CacheFolder(config.prompt_cache, config.prompt_cache_bytes)
 
 
 def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords:

@@ -6,7 +6,6 @@ k), `prompt_lengths` (generations,), `prompt_batches` (steps,) and `prompt_posit
 (generations,). trace_writer.py writes such files.
 """
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +109,8 @@ class Trace(Struct, frozen=True):
 
 def read_trace(path: Path) -> Trace:
     """Reads and checks the trace in a file; raises TraceFileError if it is not a valid trace."""
+    from zipfile import BadZipFile
+
     try:
         if path.is_fifo():  # reading a pipe would wait, and a pipe cannot be searched
             raise TraceFileError(f"{path}: a pipe, not an .npz file; --moe-trace records one")
@@ -120,7 +121,7 @@ def read_trace(path: Path) -> Trace:
             return _trace(path, {name: arrays[name] for name in arrays if name in _READ})
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, KeyError, BadZipFile) as error:
         raise TraceFileError(
             f"{path}: not an .npz file of routes; --moe-trace records one"
         ) from error
