@@ -10,13 +10,155 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sharpi.dialogue.template_capabilities import CallStyle, TemplateCapabilities, Turns
+from sharpi.dialogue.template_capabilities import CallStyle, Message, TemplateCapabilities, Turns
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.errors import TemplateError
 
-Message = dict[str, Any]
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+_SYSTEM = ("system", "developer")
+_RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NUM_DIGITS = 9
+
+
+def prepare(
+    messages: Iterable[Mapping[str, Any]],
+    capabilities: TemplateCapabilities,
+    form: ToolFormat,
+    instruction: str = "",
+) -> list[Message]:
+    """Converts messages for a chat template; raises TemplateError for contents other than text.
+
+    `instruction`: text to prepend to the system message, which is created if it is missing.
+    """
+    prepared = [_plain(message, capabilities) for message in messages]
+    if instruction:
+        prepared = _instructed(prepared, instruction)
+    if capabilities.calls is None:
+        prepared = list(_merged(_written(message, form) for message in prepared))
+    fitted = fit(prepared, capabilities.turns)
+    return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
+
+
+def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
+    """Returns a copy of a message with text content, without None and empty lists.
+
+    The role `developer` and the reasoning are changed to what the template supports.
+    """
+    plain = {key: value for key, value in message.items() if value is not None and value != []}
+    plain["content"] = content_text(message.get("content"))
+    if plain.get("role") == "developer" and not capabilities.knows_developer:
+        plain["role"] = "system"
+    if capabilities.uses_thinking_key and "reasoning_content" in plain:
+        reasoning = plain.pop("reasoning_content")
+        if not (plain["content"] and "tool_calls" in plain):
+            plain["thinking"] = reasoning
+    return plain
+
+
+def content_text(content: Any) -> str:
+    """Returns the text of a message's `content`, which is a string or a list of text parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, list | tuple) else [content]:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if kind not in _TEXT_PARTS:
+            raise TemplateError(f"a message holds a part of type {kind!r}; only text is supported")
+        texts.append(str(part.get("text") or part.get("refusal") or ""))
+    return "".join(texts)
+
+
+def _instructed(messages: list[Message], instruction: str) -> list[Message]:
+    if messages and messages[0].get("role") in _SYSTEM:
+        first = {**messages[0], "content": f"{instruction}\n\n{messages[0]['content']}".rstrip()}
+        return [first, *messages[1:]]
+    return [{"role": "system", "content": instruction}, *messages]
+
+
+def _written(message: Message, form: ToolFormat) -> Message:
+    """Returns the message with its tool calls, or its tool result, written as text."""
+    if message.get("role") == "tool":
+        text = f"{_RESULT}\n{message['content']}\n{_RESULT_END}"
+        return {"role": "user", "content": text}
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    written = form.write([(name_of(call), arguments_of(call)) for call in calls])
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": f"{message['content']}\n{written}".lstrip("\n")}
+
+
+def _merged(messages: Iterable[Message]) -> Iterator[Message]:
+    """Merges tool results, which have become user messages, with adjacent user messages."""
+    last: Message | None = None
+    for message in messages:
+        is_result = any(_RESULT in m["content"] for m in (last, message) if m)
+        if last and last.get("role") == message.get("role") == "user" and is_result:
+            last = {**last, "content": f"{last['content']}\n{message['content']}"}
+            continue
+        if last:
+            yield last
+        last = message
+    if last:
+        yield last
+
+
+def fit(messages: Sequence[Message], turns: Turns) -> list[Message]:
+    """Returns the messages in an order that the template holds, with all their texts."""
+    first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), len(messages))
+    leading, rest = list(messages[:first]), list(messages[first:])
+    if len(leading) > 1:
+        leading = [{**leading[0], "content": _paragraphs(leading)}]
+    if not turns.system or not (rest or turns.system_alone):
+        leading, rest = [], _without_system([*leading, *rest])
+    elif not turns.late_system:
+        rest = _without_system(rest)
+    rest = _joined(rest, turns)
+    if rest and rest[0].get("role") == "assistant" and not turns.answer_first:
+        rest.insert(0, {"role": "user", "content": ""})
+    return leading + rest
+
+
+def _without_system(messages: Iterable[Message]) -> list[Message]:
+    """Moves system messages into the next user message, or a new one at the end."""
+    kept: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.get("role") in _SYSTEM:
+            waiting.append(message)
+            continue
+        if waiting and message.get("role") == "user":
+            message = {**message, "content": _paragraphs([*waiting, message])}
+            waiting = []
+        kept.append(message)
+    return [*kept, {"role": "user", "content": _paragraphs(waiting)}] if waiting else kept
+
+
+def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
+    joins = {
+        ("user", "user"): not turns.users_in_a_row,
+        ("assistant", "assistant"): not turns.answers_in_a_row,
+        ("tool", "user"): not turns.user_after_result,
+    }
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joins.get((joined[-1].get("role", ""), message.get("role", ""))):
+            joined[-1] = _both(joined[-1], message)
+        else:
+            joined.append(message)
+    return joined
+
+
+def _both(first: Message, second: Message) -> Message:
+    """Returns one message of the first's role, with the texts and calls of both."""
+    calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
+    both = {**second, **first, "content": _paragraphs([first, second])}
+    return both | ({"tool_calls": calls} if calls else {})
+
+
+def _paragraphs(messages: Iterable[Message]) -> str:
+    return "\n\n".join(filter(None, (message["content"] for message in messages)))
 
 
 def in_format(messages: Iterable[Message], style: CallStyle) -> Iterator[Message]:
@@ -127,148 +269,3 @@ def _short(text: str) -> str:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:_NUM_DIGITS])
-
-
-_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
-_SYSTEM = ("system", "developer")
-_RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
-
-
-def prepare(
-    messages: Iterable[Mapping[str, Any]],
-    capabilities: TemplateCapabilities,
-    form: ToolFormat,
-    instruction: str = "",
-) -> list[Message]:
-    """Converts messages for a chat template; raises TemplateError for contents other than text.
-
-    `instruction`: text to prepend to the system message, which is created if it is missing.
-    """
-    prepared = [_plain(message, capabilities) for message in messages]
-    if instruction:
-        prepared = _instructed(prepared, instruction)
-    if capabilities.calls is None:
-        prepared = list(_merged(_written(message, form) for message in prepared))
-    fitted = fit(prepared, capabilities.turns)
-    return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
-
-
-def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
-    """Returns a copy of a message with text content, without None and empty lists.
-
-    The role `developer` and the reasoning are changed to what the template supports.
-    """
-    plain = {key: value for key, value in message.items() if value is not None and value != []}
-    plain["content"] = content_text(message.get("content"))
-    if plain.get("role") == "developer" and not capabilities.knows_developer:
-        plain["role"] = "system"
-    if capabilities.uses_thinking_key and "reasoning_content" in plain:
-        reasoning = plain.pop("reasoning_content")
-        if not (plain["content"] and "tool_calls" in plain):
-            plain["thinking"] = reasoning
-    return plain
-
-
-def content_text(content: Any) -> str:
-    """Returns the text of a message's `content`, which is a string or a list of text parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = []
-    for part in content if isinstance(content, list | tuple) else [content]:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind not in _TEXT_PARTS:
-            raise TemplateError(f"a message holds a part of type {kind!r}; only text is supported")
-        texts.append(str(part.get("text") or part.get("refusal") or ""))
-    return "".join(texts)
-
-
-def _instructed(messages: list[Message], instruction: str) -> list[Message]:
-    if messages and messages[0].get("role") in ("system", "developer"):
-        first = {**messages[0], "content": f"{instruction}\n\n{messages[0]['content']}".rstrip()}
-        return [first, *messages[1:]]
-    return [{"role": "system", "content": instruction}, *messages]
-
-
-def _written(message: Message, form: ToolFormat) -> Message:
-    """Returns the message with its tool calls, or its tool result, written as text."""
-    if message.get("role") == "tool":
-        text = f"{_RESULT}\n{message['content']}\n{_RESULT_END}"
-        return {"role": "user", "content": text}
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
-    written = form.write([(name_of(call), arguments_of(call)) for call in calls])
-    rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": f"{message['content']}\n{written}".lstrip("\n")}
-
-
-def _merged(messages: Iterable[Message]) -> Iterator[Message]:
-    """Merges tool results, which have become user messages, with adjacent user messages."""
-    last: Message | None = None
-    for message in messages:
-        is_result = any(_RESULT in m["content"] for m in (last, message) if m)
-        if last and last.get("role") == message.get("role") == "user" and is_result:
-            last = {**last, "content": f"{last['content']}\n{message['content']}"}
-            continue
-        if last:
-            yield last
-        last = message
-    if last:
-        yield last
-
-
-def fit(messages: Sequence[Message], turns: Turns) -> list[Message]:
-    """Returns the messages in an order that the template holds, with all their texts."""
-    first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), len(messages))
-    leading, rest = list(messages[:first]), list(messages[first:])
-    if len(leading) > 1:
-        leading = [{**leading[0], "content": _paragraphs(leading)}]
-    if not turns.system or not (rest or turns.system_alone):
-        leading, rest = [], _without_system([*leading, *rest])
-    elif not turns.late_system:
-        rest = _without_system(rest)
-    rest = _joined(rest, turns)
-    if rest and rest[0].get("role") == "assistant" and not turns.answer_first:
-        rest.insert(0, {"role": "user", "content": ""})
-    return leading + rest
-
-
-def _without_system(messages: Iterable[Message]) -> list[Message]:
-    """Moves system messages into the next user message, or a new one at the end."""
-    kept: list[Message] = []
-    waiting: list[Message] = []
-    for message in messages:
-        if message.get("role") in _SYSTEM:
-            waiting.append(message)
-            continue
-        if waiting and message.get("role") == "user":
-            message = {**message, "content": _paragraphs([*waiting, message])}
-            waiting = []
-        kept.append(message)
-    return [*kept, {"role": "user", "content": _paragraphs(waiting)}] if waiting else kept
-
-
-def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
-    joins = {
-        ("user", "user"): not turns.users_in_a_row,
-        ("assistant", "assistant"): not turns.answers_in_a_row,
-        ("tool", "user"): not turns.user_after_result,
-    }
-    joined: list[Message] = []
-    for message in messages:
-        if joined and joins.get((joined[-1].get("role", ""), message.get("role", ""))):
-            joined[-1] = _both(joined[-1], message)
-        else:
-            joined.append(message)
-    return joined
-
-
-def _both(first: Message, second: Message) -> Message:
-    """Returns one message of the first's role, with the texts and calls of both."""
-    calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
-    both = {**second, **first, "content": _paragraphs([first, second])}
-    return both | ({"tool_calls": calls} if calls else {})
-
-
-def _paragraphs(messages: Iterable[Message]) -> str:
-    return "\n\n".join(filter(None, (message["content"] for message in messages)))

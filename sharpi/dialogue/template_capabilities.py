@@ -34,9 +34,7 @@ _TOOLS = [
         },
     }
 ]
-
-
-Message = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
 
 
 class CallStyle(Struct, frozen=True):
@@ -91,7 +89,6 @@ class TemplateCapabilities(Struct, frozen=True):
 def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
     """Renders test conversations and returns which of their parts the template renders."""
     source = chat_format.source
-
     needs_tools = not _render(chat_format, [_USER]) and bool(
         _render(chat_format, [_USER], extra=NO_TOOLS)
     )

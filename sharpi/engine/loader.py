@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -44,14 +45,16 @@ def load_engine(
     report("reading the file", 0.0)
     share, since = share or LayerShare(), time.time_ns()
     file = open_gguf(config.model, allows_missing_parts=share.is_shared)
-    try:
+    with ExitStack() as undo:  # what an error undoes
+        undo.callback(file.close)
         watched = MappedFile(file, since)
+        undo.callback(watched.close)
         engine = _load(file, config, report, open_device, share, watched)
+        undo.pop_all()  # closing the engine does both
+        undo.callback(engine.close)
         watched.check_reads()
-        return engine
-    except BaseException:
-        file.close()
-        raise
+        undo.pop_all()
+    return engine
 
 
 def _load(

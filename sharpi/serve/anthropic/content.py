@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sharpi.serve.anthropic.bodies import Blocks, ContentBlock, CountBody, MessageBody
-from sharpi.serve.chat.chat_call import Message, call_message, omitted
+from sharpi.serve.chat.chat_call import Message, call_message, last_answer, omitted
 
 # Claude Code puts a line that changes with each request before its system prompt; with it, no
 # request would find the prompt of the one before.
@@ -26,7 +26,7 @@ def system_of(body: CountBody) -> list[Message]:
 def messages_of(body: CountBody) -> list[Message]:
     """Returns all messages of the body in OpenAI's form; a picture in a question is refused."""
     messages: list[Message] = []
-    answered = max((i for i, m in enumerate(body.messages) if m.role == "assistant"), default=-1)
+    answered = last_answer(each.role for each in body.messages)
     for index, each in enumerate(body.messages):
         messages += _messages(each, f"messages[{index}].content" if index > answered else None)
     return messages

@@ -3,7 +3,7 @@
 PromptRequest asks for one answer to it; AnswerDelta and AnswerEnd are the parts of the answer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -55,6 +55,14 @@ def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """Returns a tool call in the form of OpenAI's messages; `arguments` is JSON text."""
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}
+
+
+def last_answer(roles: Iterable[str | None]) -> int:
+    """Returns the index of the assistant's last message; -1 without one.
+
+    What comes before it is history, which is read and not judged.
+    """
+    return max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
 
 
 _KINDS = ("image", "audio", "video", "file", "document")

@@ -10,7 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.chat_call import ChatCall, Message, PromptRequest, call_message, left_out
+from sharpi.serve.chat.chat_call import (
+    ChatCall,
+    Message,
+    PromptRequest,
+    call_message,
+    last_answer,
+    left_out,
+)
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
@@ -117,7 +124,7 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
 
 def messages_of(bodies: Sequence[MessageBody]) -> tuple[Message, ...]:
     """Converts the messages; a picture in a question is refused, one in the history is named."""
-    answered = max((i for i, each in enumerate(bodies) if each.role == "assistant"), default=-1)
+    answered = last_answer(each.role for each in bodies)
     return tuple(
         _message(each, f"messages[{i}].content" if i > answered and each.role == "user" else None)
         for i, each in enumerate(bodies)

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, call_message, left_out
+from sharpi.serve.chat.chat_call import (
+    AnswerShape,
+    ChatCall,
+    Message,
+    call_message,
+    last_answer,
+    left_out,
+)
 from sharpi.serve.chat.generation_body import (
     answer_shape,
     first_limit,
@@ -31,8 +38,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
         return (*messages, {"role": "user", "content": body.input})
     if not body.input:
         raise_invalid("input", "must be a text or a list of items")
-    items = enumerate(body.input)
-    answered = max((i for i, each in items if each.role == "assistant"), default=-1)
+    answered = last_answer(each.role for each in body.input)
     for index, item in enumerate(body.input):
         is_new = index > answered and item.role == "user"
         _add(messages, item, f"input[{index}].content" if is_new else None)
