@@ -57,6 +57,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; an error knows the command."""
+        if not ctx.resilient_parsing:
+            args = _in_own_flags(args, self.get_params(ctx))
         try:
             return super().parse_args(ctx, args)
         except USAGE_ERROR as error:
@@ -87,6 +89,20 @@ class Command(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples."""
         write_examples(self.examples, formatter)
+
+
+def _in_own_flags(arguments: list[str], parameters: Sequence[Any]) -> list[str]:
+    """Returns the arguments with the flags of other programs replaced, if there are any."""
+    options = [each for each in parameters if each.param_type_name == "option"]
+    takes_value = {
+        name: not each.is_flag for each in options for name in (*each.opts, *each.secondary_opts)
+    }
+    flags = [each.partition("=")[0] for each in arguments if each.startswith("-")]
+    if all(flag in takes_value for flag in flags):
+        return arguments
+    from sharpi.cli.other_programs import translated
+
+    return translated(arguments, takes_value)
 
 
 def write_examples(examples: Sequence[str], formatter: Any) -> None:

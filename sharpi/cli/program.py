@@ -25,6 +25,13 @@ _MORE = (
 class Program(TyperGroup):
     """The group of all commands; for its help it has their summaries alone."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; refuses a command's flag where the command should be."""
+        own = [name for each in self.get_params(ctx) for name in each.opts]
+        if args and args[0].startswith("-") and args[0][:2] != "--" and args[0] not in own:
+            ctx.fail(f"name a command before {args[0]}, as in `sharpi run {args[0]}`")
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Imports and returns the command that `args[0]` names."""
         name = args[0]
@@ -126,20 +133,10 @@ def _problem(error: Any, context: Any) -> str:
     option = getattr(error, "option_name", None)
     if option is not None and hasattr(error, "possibilities"):
         flags = [flag for each in context.command.params for flag in each.opts] if context else []
-        return f"there is no option {option}{_wish(option) or did_you_mean(option, flags)}"
+        return f"there is no option {option}{did_you_mean(option, flags)}"
     parameter = getattr(error, "param", None)
     if parameter is not None and error.message and context is not None:
         source = context.get_parameter_source(parameter.name)
         if source is not None and source.name == "ENVIRONMENT":
             return f"variable {given_variable(parameter)}: {error.message}"
     return str(error.format_message())
-
-
-def _wish(option: str) -> str:
-    """Returns what to know about a flag of other programs that has no counterpart."""
-    word = option.lstrip("-")
-    if word.startswith("lora"):
-        return ": sharpi has no adapters"
-    if word.startswith(("mmproj", "image", "audio")):
-        return ": sharpi reads text alone"
-    return ": sharpi makes no embeddings" if word.startswith("embedding") else ""

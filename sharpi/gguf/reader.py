@@ -154,19 +154,18 @@ def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
     a cluster have them. Raises ModelFileError, which names the file and what is wrong.
     """
     path = Path(path)
-    parts = split_parts(path, allows_missing=allows_missing_parts)
+    opened = _map(path)
+    parts = split_parts(path, opened[0].metadata, allows_missing=allows_missing_parts)
     missing_parts = frozenset(
         i for i, part in enumerate(parts) if allows_missing_parts and not part.exists()
     )
-    if len(parts) == 1:
-        missing_parts = frozenset()
     headers: list[Header] = []
     tensors: dict[str, Tensor] = {}
     num_bytes = 0
     for index, part in enumerate(parts):
         if index in missing_parts:
             continue
-        header, data = _map(part)
+        header, data = opened if part == path else _map(part)
         check_part(part, header.metadata, index, len(parts))
         _add_tensors(tensors, part, index, header, data)
         headers.append(header)

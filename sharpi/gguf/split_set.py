@@ -10,24 +10,26 @@ from sharpi.gguf.metadata import Metadata
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
-def split_parts(path: Path, *, allows_missing: bool = False) -> list[Path]:
+def split_parts(path: Path, metadata: Metadata, *, allows_missing: bool = False) -> list[Path]:
     """Returns the paths of all parts of the model that `path` belongs to, in order.
 
-    Returns [path] if the model is not split. Raises ModelFileError, which names the first missing
-    part. With `allows_missing`, only the first part must exist, because it holds the metadata.
+    Returns [path] if its metadata do not say that it is split, whatever its name. Raises
+    ModelFileError, which names the first missing part. With `allows_missing`, only the first part
+    must exist, because it holds the metadata.
     """
     match = _PART.fullmatch(path.name)
-    if match is None or not os.path.exists(path):
+    if match is None or (metadata.get_int("split.count", 1) or 1) == 1:
         return [path]
     number, count = int(match["number"]), int(match["count"])
     if not 0 < number <= count:
         raise file_error(path, f"part {number} of {count} is impossible; was the file renamed?")
     parts = [part_path(path, match["stem"], i, count) for i in range(1, count + 1)]
+    needed = "every machine needs the first part"
+    if not allows_missing:
+        needed = f"all {count} parts must be in one folder"
     for part in parts[:1] if allows_missing else parts:
-        if allows_missing and not os.path.exists(part):
-            raise file_error(part, "no such file; every machine needs the first part")
         if not os.path.exists(part):
-            raise file_error(part, f"no such file; all {count} parts must be in one folder")
+            raise file_error(part, f"no such file; {needed}")
     return parts
 
 
