@@ -29,6 +29,7 @@ class CountingDevice:
     free_bytes = 1 << 40
     has_stream_words = True
     num_gpus = 1
+    library_fault = None
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -43,7 +44,7 @@ class CountingDevice:
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         raise RuntimeError("a counting device has no memory to map")
 
-    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+    def page_lock(self, arrays: Sequence[HostArray]) -> object:
         return True
 
     def register_array(self, array: HostArray) -> Memory | None:

@@ -7,7 +7,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.driver import are_supported, await_word, write_word
 from sharpi.device.gpu_errors import GpuErrors
-from sharpi.device.gpu_kernels import GpuKernels, GraphCapture
+from sharpi.device.gpu_kernels import GpuKernels
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.device.page_lock import PageLock
 from sharpi.device.staged_upload import SMALL_BYTES, SmallUpload, StagedUpload
@@ -108,7 +108,6 @@ class CudaDevice:
         )
         self._capability = int(cupy.cuda.Device(index).compute_capability)
         self._kernels = GpuKernels(cupy, index, self._errors, self._capability)
-        self._graphs = GraphCapture(self._errors, self._kernels, self._current_stream)
 
     @property
     def name(self) -> str:
@@ -127,10 +126,6 @@ class CudaDevice:
     def _select(self) -> None:
         """Selects this GPU for the later CUDA calls of this thread."""
         self._current.use(self._index)
-
-    def _current_stream(self) -> Any:
-        self._select()
-        return self._stream
 
     @property
     def free_bytes(self) -> int:
@@ -159,7 +154,7 @@ class CudaDevice:
         host = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(owner.ptr))
         return CudaMemory(owner, num_bytes), host
 
-    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+    def page_lock(self, arrays: Sequence[HostArray]) -> object:
         return self._page_lock.lock(arrays)
 
     def register_array(self, array: HostArray) -> Memory | None:
@@ -249,6 +244,16 @@ class CudaDevice:
             self._library.attend(q, keys, values, page_table, out, shape)
 
     @cached_property
+    def library_fault(self) -> str | None:
+        self._select()
+        try:
+            with self._errors:
+                self._library.multiply_some()
+        except DeviceError as error:
+            return str(error)
+        return None
+
+    @cached_property
     def _library(self) -> TorchLibrary:
         """Torch's matmuls and attention on the main stream; first waits for torch's import."""
         return TorchLibrary(self._import_torch(), self._stream.ptr, self._index)
@@ -288,7 +293,24 @@ class CudaDevice:
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
-        return self._graphs.record(work)
+        self._select()
+        with self._errors:
+            self._stream.begin_capture()
+        try:
+            for each in work:
+                each()
+        except BaseException:
+            with suppress(RuntimeError):
+                self._stream.end_capture()  # the capture is no longer valid
+            raise
+        with self._errors:
+            graph = self._stream.end_capture()
+        return partial(self._replay, graph)
+
+    def _replay(self, graph: Any) -> None:
+        self._select()
+        with self._errors:
+            graph.launch(self._stream)
 
     def synchronise(self) -> None:
         self._select()

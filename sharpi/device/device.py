@@ -58,6 +58,10 @@ class Device(Protocol):
     def has_stream_words(self) -> bool:
         """True if `write_word` and `await_word` work."""
 
+    @property
+    def library_fault(self) -> str | None:
+        """Why `matmul`, `batched_matmul` and `attend` cannot be called; None if they can."""
+
     def allocate(self, num_bytes: int) -> Memory:
         """Allocates memory, its contents undefined; raises DeviceError if there is too little."""
 
@@ -67,17 +71,17 @@ class Device(Protocol):
         Returns it as the device's memory, and as an array of the host over the same bytes.
         """
 
-    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
+    def page_lock(self, arrays: Sequence[HostArray]) -> object:
         """Page-locks arrays in place, so that `register_array` can return them as memory.
 
-        Returns False, and page-locks none of them, if the driver refuses one. The arrays must
-        outlive the device.
+        They stay locked while the returned object or memory of them lives. Returns None, and
+        page-locks none of them, if the driver refuses one.
         """
 
     def register_array(self, array: HostArray) -> Memory | None:
         """Page-locks an array in place and returns it as memory that kernels can read.
 
-        Returns None if the driver does not allow it. The array must outlive the memory.
+        Returns None if the driver does not allow it. The memory keeps the array alive.
         """
 
     def upload(self, target: Span, source: HostArray) -> None:
@@ -90,10 +94,16 @@ class Device(Protocol):
         """Copies to the host, and waits for the end of the copy."""
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
-        """Compiles kernels in parallel, so that their first launches do not have to."""
+        """Compiles kernels in parallel, so that their first launches do not have to.
+
+        Raises KernelError for one that cannot be compiled.
+        """
 
     def launch(self, launch: Launch) -> None:
-        """Launches a kernel; returns before the kernel ends."""
+        """Launches a kernel; returns before the kernel ends.
+
+        Raises DependentLaunchError if it may not start before the preceding one has ended.
+        """
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
         """Computes out (T, rows) = x (T, columns) weights (rows, columns)^T, all f16.
@@ -149,9 +159,10 @@ class Device(Protocol):
         """Blocks the host until all work before the event is done."""
 
     def record(self, work: Sequence[Work]) -> Work:
-        """Records these calls, and returns one call that repeats them.
+        """Records these calls as a CUDA graph, and returns the call that launches it.
 
-        On a GPU the returned call launches a CUDA graph.
+        The kernels must have run before, because none may be loaded during a capture. Raises
+        DeviceError if the driver refuses; a capture that has failed is ended.
         """
 
     def synchronise(self) -> None:

@@ -21,30 +21,18 @@ _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
 
 
 class TorchImport:
-    """Starts importing torch on a thread when it is created.
+    """Starts importing torch on a thread when it is created, if it is there and built with CUDA.
 
-    `extra` is the install extra of sharpi that provides torch on this machine. The constructor
-    raises MissingPackageError without torch, and DeviceError for a build without CUDA.
+    `extra` is the install extra of sharpi that provides torch on this machine.
     """
 
     def __init__(self, extra: str) -> None:
         self._extra = extra
-        self._check(_version_file())
         self._module: Any = None
-        self._error: Exception | None = None
+        self._error: Exception | None = _fault(extra)
         self._thread = threading.Thread(target=self._import, name="import torch", daemon=True)
-        start_native(self._thread)
-
-    def _check(self, text: str | None) -> None:
-        if text is None or _CUDA.search(text):
-            return
-        version = _VERSION.search(text)
-        self._refuse(version[1] if version else "")
-
-    def _refuse(self, version: str) -> None:
-        raise DeviceError(
-            f"torch {version} has no CUDA, or needs a newer driver; {install_command(self._extra)}"
-        )
+        if self._error is None:
+            start_native(self._thread)
 
     def _import(self) -> None:
         try:
@@ -55,33 +43,40 @@ class TorchImport:
     def module(self) -> Any:
         """Waits for the import, and returns torch.
 
-        Raises DeviceError if torch cannot use the GPU, and MissingPackageError if it is broken.
+        Raises DeviceError if torch cannot use the GPU, MissingPackageError if it is not there.
         """
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if isinstance(self._error, DeviceError):
+            raise self._error
         if self._error is not None:
             raise MissingPackageError(
                 f"torch is broken ({self._error}); {install_command(self._extra)}"
             ) from self._error
         if not self._module.cuda.is_available():
-            self._refuse(self._module.__version__)
+            raise _no_cuda(self._module.__version__, self._extra)
         return self._module
 
 
-def _version_file() -> str | None:
-    """Returns the text of torch/version.py; None if there is no such file.
-
-    Raises MissingPackageError if torch is not installed.
-    """
+def _fault(extra: str) -> DeviceError | None:
+    """Returns what the files of torch show to be wrong, without importing it; None for nothing."""
     spec = importlib.util.find_spec("torch")
     if spec is None:
-        raise MissingPackageError(
-            f"torch is missing; {install_command('cuda13')}, or cuda12 where the driver is older"
-            " than CUDA 13"
-        )
+        return MissingPackageError(f"torch is missing; {install_command(extra)}")
     path = None if spec.origin is None else Path(spec.origin).with_name("version.py")
     if path is None or not path.is_file():
         return None
-    return path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if _CUDA.search(text):
+        return None
+    version = _VERSION.search(text)
+    return _no_cuda(version[1] if version else "", extra)
+
+
+def _no_cuda(version: str, extra: str) -> DeviceError:
+    return DeviceError(
+        f"torch {version} has no CUDA, or needs a newer driver; {install_command(extra)}"
+    )
 
 
 _LEAST_CUDA = 12
@@ -90,8 +85,8 @@ _LEAST_CUDA = 12
 def open_gpu(index: int = 0) -> "CudaDevice":
     """Opens a GPU by CUDA's index.
 
-    Raises DeviceError, which names what is missing or too old: a Python package, the driver, or the
-    GPU itself.
+    Raises DeviceError, which names what is missing or too old: CuPy, the driver, or the GPU itself.
+    Without torch, the device has no library.
     """
     cupy = _package("cupy")
     _check_driver(cupy)

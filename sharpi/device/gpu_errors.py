@@ -12,6 +12,12 @@ _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 _MOST_CHARACTERS = 300
 
 
+class KernelError(DeviceError):
+    """NVRTC cannot compile a kernel; `file` is the name of its .cu file, if known."""
+
+    file = ""
+
+
 class GpuErrors:
     """A context manager that turns errors of CuPy, the driver and torch into DeviceErrors.
 
@@ -44,7 +50,7 @@ class GpuErrors:
         `num_bytes` is the size of a failed allocation, if known.
         """
         if isinstance(error, self._of_compiler):
-            return DeviceError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
+            return KernelError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
         if _is_out_of_memory(error):
             wanted = "what a step needs" if num_bytes is None else format_bytes(num_bytes)
             return DeviceError(

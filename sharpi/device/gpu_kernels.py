@@ -1,20 +1,17 @@
-"""GpuKernels: the kernels of one GPU, which NVRTC compiles through CuPy; launches and graphs."""
+"""GpuKernels: the kernels of one GPU, which NVRTC compiles through CuPy, and their launches."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sharpi.device.device import Work
-from sharpi.device.driver import CAPABILITY, DependentLaunchError, StreamWordError, launch_dependent
-from sharpi.device.gpu_errors import GpuErrors
+from sharpi.device.driver import CAPABILITY, launch_dependent
+from sharpi.device.gpu_errors import GpuErrors, KernelError
 from sharpi.device.launch import Argument, Kernel, Launch, Span
-from sharpi.errors import DeviceError
 from sharpi.resources import kernels_folder
 
 
@@ -125,25 +122,29 @@ class _Module(NamedTuple):
 class GpuKernels:
     """Compiles a kernel's module at its first launch, and launches on the current stream.
 
-    The caller sets `is_capturing` while it captures a graph. `has_early_launches` is true on GPUs
-    from sm_90 on, until the driver refuses a programmatic dependent launch.
+    From sm_90 on, launches that are marked as dependent may start early.
     """
 
     def __init__(self, cupy: Any, index: int, errors: GpuErrors, capability: int) -> None:
         self._cupy, self._index, self._errors = cupy, index, errors
-        self.is_capturing = False
-        self.has_early_launches = capability >= CAPABILITY
+        self._launches_early = capability >= CAPABILITY
         self._shared_bytes: dict[Kernel, int] = {}  # that launches of a kernel may have so far
         self._function = cache(self._compile)
         self._module = cache(self._compile_module)
 
     def launch(self, launch: Launch, stream: int) -> None:
-        """Launches a kernel on the current stream, whose handle is `stream`."""
+        """Launches a kernel on the current stream, whose handle is `stream`.
+
+        Raises DependentLaunchError if the driver refuses a dependent launch.
+        """
         arguments = tuple(map(_as_passed, launch.arguments))
-        function = self._function(launch.kernel)
+        function, size = self._function(launch.kernel), launch.shared_bytes
         self._allow_shared(function, launch)
-        if not (launch.is_dependent and self._launched_early(function, launch, arguments, stream)):
-            function(launch.grid, (launch.block,), arguments, shared_mem=launch.shared_bytes)
+        if launch.is_dependent and self._launches_early:
+            address = function.kernel.ptr
+            launch_dependent(address, launch.grid, launch.block, size, stream, arguments)
+        else:
+            function(launch.grid, (launch.block,), arguments, shared_mem=size)
 
     def _allow_shared(self, function: Any, launch: Launch) -> None:
         """Raises a kernel's limit of dynamic shared memory if the launch needs more.
@@ -154,27 +155,6 @@ class GpuKernels:
             function.max_dynamic_shared_size_bytes = launch.shared_bytes
             self._shared_bytes[launch.kernel] = launch.shared_bytes
 
-    def _launched_early(
-        self, function: Any, launch: Launch, arguments: Sequence[np.generic], stream: int
-    ) -> bool:
-        """Launches a kernel as a programmatic dependent launch; returns False if that fails.
-
-        During a graph capture it raises DependentLaunchError instead, since a failure ends the
-        capture.
-        """
-        if not self.has_early_launches:
-            return False
-        size = launch.shared_bytes
-        try:
-            address = function.kernel.ptr
-            launch_dependent(address, launch.grid, launch.block, size, stream, arguments)
-        except (AttributeError, DeviceError) as error:
-            self.has_early_launches = False
-            if self.is_capturing:
-                raise DependentLaunchError(str(error)) from error
-            return False
-        return True
-
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         """Compiles and loads kernels in parallel."""
         modules = set(map(_module_of, kernels))
@@ -184,8 +164,12 @@ class GpuKernels:
 
     def _prepare(self, module: _Module) -> None:
         """Compiles and loads one module; CuPy keeps what it compiled on disk."""
-        with self._errors, self._cupy.cuda.Device(self._index):
-            self._module(module).compile()
+        try:
+            with self._errors, self._cupy.cuda.Device(self._index):
+                self._module(module).compile()
+        except KernelError as error:
+            error.file = module.file
+            raise
 
     def _compile(self, kernel: Kernel) -> Any:
         return self._module(_module_of(kernel)).get_function(kernel.entry)
@@ -204,55 +188,3 @@ def _as_passed(argument: Argument) -> np.generic:
     if argument is None:
         return np.uint64(0)
     return np.uint64(argument.address) if isinstance(argument, Span) else argument
-
-
-class GraphCapture:
-    """Captures calls on a stream; `stream` selects the GPU, and returns the stream."""
-
-    def __init__(self, errors: GpuErrors, kernels: GpuKernels, stream: Callable[[], Any]) -> None:
-        self._errors, self._kernels, self._stream = errors, kernels, stream
-
-    def record(self, work: Sequence[Work]) -> Work:
-        """Captures the calls, and returns a function that launches the graph.
-
-        The kernels must have run before, because none may be loaded during a capture. If the driver
-        cannot capture stream memory operations, the returned function repeats the calls one by one.
-        """
-        try:
-            return self._captured(work)
-        except DependentLaunchError:
-            return self.record(work)  # again, without early launches
-        except StreamWordError:
-            return partial(_do_all, tuple(work))
-        except DeviceError:
-            if not self._kernels.has_early_launches:
-                raise
-            self._kernels.has_early_launches = False  # the driver may refuse a graph with them
-            return self.record(work)
-
-    def _captured(self, work: Sequence[Work]) -> Work:
-        stream = self._stream()
-        with self._errors:
-            stream.begin_capture()
-        self._kernels.is_capturing = True
-        try:
-            _do_all(work)
-        except BaseException:
-            with suppress(RuntimeError):
-                stream.end_capture()  # the capture is no longer valid
-            raise
-        finally:
-            self._kernels.is_capturing = False
-        with self._errors:
-            graph = stream.end_capture()
-        return partial(self._replay, graph)
-
-    def _replay(self, graph: Any) -> None:
-        stream = self._stream()
-        with self._errors:
-            graph.launch(stream)
-
-
-def _do_all(work: Sequence[Work]) -> None:
-    for each in work:
-        each()

@@ -8,6 +8,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -65,18 +66,21 @@ class PageLock:
 
     def __init__(self, runtime: Any, index: int = 0) -> None:
         self._runtime, self._index = runtime, index
-        self._pages: list[_Pages] = []
+        self._pages: WeakSet[_Pages] = WeakSet()
 
-    def lock(self, arrays: Sequence[HostArray]) -> bool:
-        """Page-locks all of these arrays; if any is refused, locks none and returns False."""
+    def lock(self, arrays: Sequence[HostArray]) -> object:
+        """Page-locks all of these arrays for as long as the returned object or their memory lives.
+
+        Returns None, and locks none, if any is refused.
+        """
         pages = list[_Pages]()
         for each in _ranges(arrays):
             one = self._registered(each)
             if one is None:
-                return False
+                return None
             pages.append(one)
-        self._pages += pages
-        return True
+        self._pages.update(pages)
+        return pages
 
     def register_array(self, array: HostArray) -> Memory | None:
         """Page-locks the array if it is not yet, and returns it as memory that kernels can read.
@@ -86,9 +90,8 @@ class PageLock:
         if not array.nbytes:
             return None
         start = int(array.ctypes.data)
-        pages = self._around(start, start + array.nbytes)
-        if pages is None and self.lock([array]):
-            pages = self._around(start, start + array.nbytes)
+        locked = self._around(start, start + array.nbytes) or self.lock([array])
+        pages = self._around(start, start + array.nbytes) if locked else None
         return None if pages is None else RegisteredMemory(pages, start, array.nbytes)
 
     def _around(self, begin: int, end: int) -> _Pages | None:

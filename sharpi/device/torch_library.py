@@ -8,11 +8,13 @@ from typing import Any, Literal, TypeAlias, cast
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
+from sharpi.system.process import print_running_note
 
 FusedKernel = Literal["flash", "efficient"]
 # (q, k, v, scale) -> out, all (1, heads, tokens or positions, dim); the tokens are the last ones.
 Attend: TypeAlias = Callable[[Any, Any, Any, float], Any]
 _LOWER_RIGHT = 2  # torch.nn.attention.bias.CausalVariant: the tokens are the last of the positions
+_TRIED_TOKENS = 16
 _MULTIPLE = 8  # kernels need head widths that are multiples of this
 
 
@@ -59,6 +61,9 @@ def efficient(torch: Any, q: Any, k: Any, v: Any, scale: float) -> Any:
     return out[0].transpose(1, 2)
 
 
+_KERNELS: dict[FusedKernel, Callable[..., Any]] = {"flash": flash, "efficient": efficient}
+
+
 def fused_attention(
     attend: Attend,
     q: Any,
@@ -98,6 +103,7 @@ class TorchLibrary:
         # torch would add up parts of a product in f16.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self._fused_kernel = cache(self._find_fused_kernel)
+        self._may_attend = True
 
     @cached_property
     def _external_stream(self) -> Any:
@@ -136,7 +142,7 @@ class TorchLibrary:
         """Computes causal attention over a paged f16 KV cache by a fused kernel."""
         s = shape
         pages = -(-s.positions // s.page_positions)
-        kernel = flash if self._kernel_of(shape) == "flash" else efficient
+        kernel = _KERNELS[self._kernel_of(shape) or "efficient"]
         with self.stream():
             fused_attention(
                 partial(kernel, self._torch),
@@ -153,10 +159,35 @@ class TorchLibrary:
         return self._fused_kernel(shape._replace(tokens=0, positions=0))
 
     def _find_fused_kernel(self, shape: AttendShape) -> FusedKernel | None:
-        try:
-            return fused_kernel(self._torch, shape)
-        except (AttributeError, TypeError, RuntimeError):  # another version of torch
+        """Returns the kernel for this shape, once it has computed the attention of some tokens."""
+        if not self._may_attend:
             return None
+        try:
+            kernel = fused_kernel(self._torch, shape)
+            if kernel is not None:
+                self._try(kernel, shape)
+            return kernel
+        # Another version of torch, or one without code for this GPU.
+        except (AttributeError, TypeError, RuntimeError) as error:
+            what = str(error).splitlines()[0]
+            print_running_note(f"sharpi's own kernels compute attention, torch's cannot: {what}")
+            self._may_attend = False
+            return None
+
+    def _try(self, kernel: FusedKernel, s: AttendShape) -> None:
+        empty = partial(self._torch.zeros, dtype=self._torch.float16, device="cuda")
+        q = empty((1, s.num_heads, _TRIED_TOKENS, s.key_dim))
+        k = empty((1, s.num_kv_heads, _TRIED_TOKENS, s.key_dim))
+        v = empty((1, s.num_kv_heads, _TRIED_TOKENS, s.value_dim))
+        with self.stream():
+            _KERNELS[kernel](self._torch, q, k, v, s.scale)
+            self._torch.cuda.current_stream().synchronize()
+
+    def multiply_some(self) -> None:
+        """Multiplies 16 rows; raises RuntimeError if torch has no code for this GPU."""
+        with self.stream():
+            ones = self._torch.ones((_TRIED_TOKENS, 64), dtype=self._torch.float16, device="cuda")
+            self._torch.mm(ones, ones.t()).sum().item()
 
     def _halves(self, span: Span, *shape: int) -> Any:
         return self._tensor(span, "<f2", shape)

@@ -13,18 +13,21 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.features import FeatureBuilder
 from sharpi.engine.load_decisions import LoadDecisions, decide_load
 from sharpi.engine.mapped_file import MappedFile
-from sharpi.engine.placement.choice import OpenGpu
+from sharpi.engine.placement.choice import OpenGpu, without_gpu
 from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
 from sharpi.engine.runner import Runner
 from sharpi.engine.sockets import LayerShare
+from sharpi.errors import DeviceError
 from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.weights import ModelWeights, load_weights, notes_on_extra
 from sharpi.settings import RunConfig
+from sharpi.system.process import print_running_note
 from sharpi.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.backends.gpu.miss_capabilities import MissCapabilities
     from sharpi.engine.backends.gpu.slots import GpuSlots
 
 Progress = Callable[[str, float], None]
@@ -38,9 +41,26 @@ def load_engine(
 ) -> Engine:
     """Loads a model; raises SharpiError if it cannot, mostly before large allocations.
 
-    `open_device` opens the GPU, if one is to be used. `share` says which layers this process runs;
+    `open_device` opens the GPU, if one is to be used. If the GPU fails while the model is loaded,
+    the CPU computes, unless `config` insists. `share` says which layers this process runs;
     None stands for all of them.
     """
+    try:
+        return _opened(config, on_progress, open_device, share)
+    except DeviceError as error:
+        if config.device != "auto" or share is not None:
+            raise
+        fallen_back = f"the CPU computes, not the GPU: {error}"
+    print_running_note(fallen_back)
+    return _opened(without_gpu(config), on_progress, open_device, share)
+
+
+def _opened(
+    config: RunConfig,
+    on_progress: Progress | None,
+    open_device: OpenGpu,
+    share: LayerShare | None,
+) -> Engine:
     report = on_progress or (lambda stage, fraction: None)
     report("reading the file", 0.0)
     share, since = share or LayerShare(), time.time_ns()
@@ -71,7 +91,7 @@ def _load(
     decided = replace(decided, file=file)
     tier = _expert_tier(decided, report, is_shared=share.is_shared)
     report("preparing the engine", 0.8)
-    slots, slots_notes = _gpu_slots(decided, weights)
+    slots, misses = _gpu_slots(decided, weights)
     keeps_router_logits = config.experts.trace is not None and decided.model.is_moe
     own_parts = make_parts(
         decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
@@ -83,13 +103,15 @@ def _load(
         (watched, *features.observers), has_states=bool(decided.model.states), remote=share.remote,
         returns_hidden=decided.model.has_head,
     )  # fmt: skip
+    if decided.gpu.devices:
+        runner.prepare()  # what a GPU cannot do is found here, and not in the answer
     notes = (
         *tokenizer.notes,
         *notes_on_extra(weights.unused, decided.model.num_layers),
         *decided.notes,
         *decided.gpu.notes,
         *features.notes,
-        *slots_notes,
+        *(() if misses is None else misses.notes),
         *share.notes,
         *decided.plan_notes,
     )
@@ -115,15 +137,15 @@ def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeig
 
 def _gpu_slots(
     decided: LoadDecisions, weights: ModelWeights
-) -> "tuple[tuple[GpuSlots | None, ...], tuple[str, ...]]":
-    """Decides about the slots on each GPU; returns them and notes on what the driver refused.
+) -> "tuple[tuple[GpuSlots | None, ...], MissCapabilities | None]":
+    """Decides about the slots on each GPU; returns them and what the driver allows.
 
     The first GPU page-locks memory for all GPUs. The modules are imported here, since they are only
     needed with a GPU.
     """
     plan, config = decided.plan, decided.config
     if plan is None or not decided.gpu.devices:
-        return (), ()
+        return (), None
     from sharpi.engine.backends.gpu.miss_capabilities import find_miss_capabilities
     from sharpi.engine.backends.gpu.slots import gpu_slots
 
@@ -136,7 +158,7 @@ def _gpu_slots(
         )
         for place in plan.gpus
     )  # fmt: skip
-    return slots, found.notes
+    return slots, found
 
 
 def _expert_tier(

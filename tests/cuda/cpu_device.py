@@ -54,7 +54,9 @@ class CpuDevice:
         has_stream_words: bool = True,
         others: Sequence["CpuDevice"] = (),
         name: str = "the CPU in place of a GPU",
+        library_fault: str | None = None,
     ) -> None:
+        self.library_fault = library_fault
         self._others, self.name = tuple(others), name
         self._can_register, self._attends = can_register, attends
         self.has_stream_words = has_stream_words
@@ -92,8 +94,8 @@ class CpuDevice:
         memory = CpuMemory(num_bytes)
         return memory, memory.array
 
-    def page_lock(self, arrays: Sequence[HostArray]) -> bool:
-        return self._can_register
+    def page_lock(self, arrays: Sequence[HostArray]) -> object:
+        return True if self._can_register else None
 
     def register_array(self, array: HostArray) -> Memory | None:
         return RegisteredMemory(array) if self._can_register else None

@@ -185,11 +185,19 @@ def torch_module(gpu: Gpu) -> ModuleType:
         is_available=lambda: gpu.torch_sees_it,
         stream=lambda stream: nullcontext(),
         ExternalStream=lambda pointer, device: SimpleNamespace(pointer=pointer, device=device),
+        current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
     )
+    module.ops = SimpleNamespace(
+        aten=SimpleNamespace(
+            _scaled_dot_product_flash_attention=lambda *_, **__: _called(gpu, "flash"),
+            _efficient_attention_forward=lambda *_, **__: _called(gpu, "efficient"),
+        )
+    )
+    module.zeros = module.ones = lambda shape, **_: Tensor(gpu)
     module.float16 = "f16"
     module.empty = lambda shape, **_: shape
     module.as_tensor = lambda array, **_: Tensor(gpu)
-    module.mm = lambda *_, out: gpu.called("mm", out)
+    module.mm = lambda *_, out=None: gpu.called("mm", out) or Tensor(gpu)
     module.bmm = lambda *_, out: gpu.called("bmm", out)
     module.backends = SimpleNamespace(
         cuda=SimpleNamespace(
@@ -202,8 +210,13 @@ def torch_module(gpu: Gpu) -> ModuleType:
     return module
 
 
+def _called(gpu: Gpu, name: str) -> "list[Tensor]":
+    gpu.called(name)
+    return [Tensor(gpu)]
+
+
 class Tensor:
-    """A tensor that can only be transposed."""
+    """A tensor that can only be transposed and summed."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -213,6 +226,12 @@ class Tensor:
 
     def transpose(self, one: int, other: int) -> "Tensor":
         return self
+
+    def sum(self) -> "Tensor":
+        return self
+
+    def item(self) -> float:
+        return 0.0
 
 
 def install(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, *missing: str) -> None:

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_ins import OTHER_ERROR, Function, Gpu, install
+from stand_ins import Function, Gpu, install
 
 from sharpi.device import driver as gpu_driver
 from sharpi.device.cuda import CudaDevice
-from sharpi.device.driver import LaunchConfig
+from sharpi.device.driver import DependentLaunchError, LaunchConfig
 from sharpi.device.gpu import open_gpu
 from sharpi.device.launch import Kernel, Launch
-from sharpi.errors import DeviceError
 
 LAUNCH = Launch(
     Kernel("rms_norm", "rms_norm"), (7, 2, 1), 96, (None, np.int32(-3), np.float32(0.5)),
@@ -75,33 +74,13 @@ def test_older_gpus_launch_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(gpu.calls("launch")) == 1
 
 
-def test_a_refusal_is_the_last(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(801)
-    device = opened(monkeypatch, gpu, driver)
-    for _ in range(2):
-        device.launch(LAUNCH)
-    assert len(driver.given) == 1
-    assert len(gpu.calls("launch")) == 2
-
-
-def test_a_refusal_within_a_capture(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal ends the capture, and another one begins without such launches."""
-    driver = Driver(900)
-    device = opened(monkeypatch, gpu, driver)
-    replay = device.record([partial(device.launch, LAUNCH)] * 2)
-    assert len(driver.given) == 1
-    assert len(gpu.calls("begin_capture")) == len(gpu.calls("end_capture")) == 2
-    assert len(gpu.calls("launch")) == 2
-    replay()
-    assert len(gpu.calls("replay")) == 1
-
-
-def test_a_graph_that_the_driver_refuses(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph is captured once more without early launches, which are not tried again."""
-    driver = Driver()
-    device = opened(monkeypatch, gpu, driver)
-    gpu.failing["end_capture"] = OTHER_ERROR
-    with pytest.raises(DeviceError, match="cudaError 719"):
-        device.record([partial(device.launch, LAUNCH)])
-    assert len(gpu.calls("begin_capture")) == 2
-    assert (len(driver.given), len(gpu.calls("launch"))) == (1, 1)
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_a_refusal_is_passed_on(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, is_captured: bool
+) -> None:
+    """The caller launches again without it; a capture has ended by then."""
+    device = opened(monkeypatch, gpu, Driver(801))
+    launch = partial(device.launch, LAUNCH)
+    with pytest.raises(DependentLaunchError, match="error 801"):
+        device.record([launch]) if is_captured else launch()
+    assert len(gpu.calls("begin_capture")) == len(gpu.calls("end_capture")) == is_captured

@@ -75,11 +75,16 @@ def test_neighbours_are_one_range(pages: np.ndarray) -> None:
     lock = PageLock(runtime)
     cuts = [0, PAGE + 5, 2 * PAGE + 7, 6 * PAGE]
     tensors = [pages[a:b] for a, b in pairwise(cuts)]
-    assert lock.lock([tensors[2], tensors[0], tensors[1]])
+    held = lock.lock([tensors[2], tensors[0], tensors[1]])
+    assert held
     assert runtime.ranges == {pages.ctypes.data: 6 * PAGE}
     memories = [lock.register_array(each) for each in (*tensors, pages[10 : 5 * PAGE])]
     assert all(memories)
     assert len(runtime.ranges) == 1
+    del held, memories[1:]
+    assert len(runtime.ranges) == 1, "one tensor is still read"
+    del memories[:]
+    assert not runtime.ranges, "another model's experts may be locked now"
 
 
 def test_what_is_far_apart_is_not_locked_together() -> None:
@@ -92,7 +97,8 @@ def test_what_is_far_apart_is_not_locked_together() -> None:
 def test_a_half_of_a_page_of_another_is_refused(pages: np.ndarray) -> None:
     runtime = Runtime()
     lock = PageLock(runtime)
-    assert lock.lock([pages[: PAGE + 10]])
+    held = lock.lock([pages[: PAGE + 10]])
+    assert held
     assert lock.register_array(pages[PAGE + 10 : 3 * PAGE]) is None
 
 
@@ -128,7 +134,7 @@ def test_a_read_only_mapping_needs_an_attribute(
 ) -> None:
     runtime = Runtime(attributes={113: supported})
     lock = PageLock(runtime)
-    assert lock.lock([of_file(tmp_path)]) == bool(supported)
+    assert bool(lock.lock([of_file(tmp_path)])) == bool(supported)
     assert runtime.flags == flags
 
 
@@ -149,10 +155,10 @@ def test_a_gpu_that_page_locks_nothing(pages: np.ndarray) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_driver_that_is_gone_at_the_end(pages: np.ndarray) -> None:
     runtime = Runtime()
-    lock = PageLock(runtime)
-    assert lock.lock([pages])
+    held = PageLock(runtime).lock([pages])
+    assert runtime.ranges
     runtime.refuses = True
-    del lock
+    del held
     gc.collect()
 
 

@@ -139,11 +139,7 @@ class GpuChoice:
                 return self._place_on_gpus(plan, hardware)
             except (DeviceError, UnsupportedModelError) as error:
                 self._give_up(error)
-        config = replace(
-            self._config, device="cpu", vram=None, vrams=(), gpus=(), tensor_split=(),
-            gpu_layers=None,
-        )  # fmt: skip
-        return plan(config, hardware)
+        return plan(without_gpu(self._config), hardware)
 
     def _place_on_gpus(self, plan: Plan, hardware: HardwareInfo) -> Placed:
         placed = plan(self._config, self._measured(hardware))
@@ -182,6 +178,13 @@ class GpuChoice:
             raise error
         self.devices = ()
         self.notes = (f"the CPU computes, not the GPU: {error}",)
+
+
+def without_gpu(config: RunConfig) -> RunConfig:
+    """Returns the configuration with which the CPU computes the model."""
+    return replace(
+        config, device="cpu", vram=None, vrams=(), gpus=(), tensor_split=(), gpu_layers=None
+    )
 
 
 def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:

@@ -1,6 +1,6 @@
 """Recording: a step's operations for the GPU, as functions that return calls for a step shape."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -12,6 +12,7 @@ from sharpi.errors import UnsupportedModelError
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.buffers import Buffer, assign_offsets
 from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cuda.features import GpuFeatures
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.attention import heads
 from sharpi.ops.cuda.launchers.attention.heads import HeadGroup
@@ -40,8 +41,8 @@ class Recording:
     """The operations recorded so far, and their buffers.
 
     A buffer is live from the operation that writes it to the last one that reads it. `routed`
-    limits the rows for routed tokens; None sets no limit. `disabled` names the features that are
-    switched off.
+    limits the rows for routed tokens; None sets no limit. `features` are those that are in use; one
+    may be dropped later.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class Recording:
         limits: ProgramLimits,
         weights: GpuWeights,
         routed: RoutedRows | None = None,
-        disabled: Collection[str] = (),
+        features: GpuFeatures | None = None,
     ) -> None:
         self.device, self.limits, self.weights = device, limits, weights
         self.routed = routed
-        self.disabled = frozenset(disabled)
+        self.features = features or GpuFeatures()
         self.planes = PLANES[limits.precision]
         self._buffers: list[Buffer] = []
         self._operations: list[Calls] = []

@@ -27,6 +27,7 @@ class MissCapabilities(Struct, frozen=True):
     reads_ram: bool  # the GPU reads experts directly from RAM
     can_use_cpu: bool  # the CPU can compute experts for the GPU, within a graph
     notes: tuple[str, ...] = ()
+    locked: object = None  # keeps the experts page-locked until slots have been allocated
 
 
 def require_stream_memory_ops(device: Device, config: RunConfig, plan: TierPlan) -> None:
@@ -50,13 +51,11 @@ def find_miss_capabilities(
     wants = plan.is_mapped and not config.cpu_moe
     read = [index for index in plan.slotted_layers if index >= config.num_cpu_moe]
     extra = [weights.embedding.data] if reads_embedding(plan, weights) else []
-    reads = wants and _are_page_locked(device, weights, read, extra)
-    if reads and device.has_stream_words:
-        return MissCapabilities(True, True)
-    if reads:
-        return MissCapabilities(
-            True, False, (f"{_NO_STREAM_OPS}: it reads all missed experts itself",)
-        )
+    locked = _page_lock(device, weights, read, extra) if wants else None
+    if locked is not None:
+        has_words = device.has_stream_words
+        notes = () if has_words else (f"{_NO_STREAM_OPS}: it reads all missed experts itself",)
+        return MissCapabilities(True, has_words, notes, locked)
     if not device.has_stream_words and plan.slotted_layers:
         raise DeviceError(f"{_NO_STREAM_OPS}, and page-locks no experts; use --device cpu, or -g N")
     refused = "the driver does not page-lock the experts in RAM: the CPU computes those missed"
@@ -73,19 +72,18 @@ def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
     return has_all and bool(plan.slotted_layers) and weights.embedding is not weights.output
 
 
-def _are_page_locked(
+def _page_lock(
     device: Device, weights: ModelWeights, layers: Iterable[int], extra: list[HostArray]
-) -> bool:
-    """Page-locks the experts of these layers, and `extra` too if possible; False if refused."""
+) -> object:
+    """Page-locks the experts of these layers, and `extra` too if possible; None if refused."""
     arrays: dict[int, HostArray] = {}
     for index in layers:
         experts = weights.layers[index].experts
         for stacked in () if experts is None else matrices_of(experts):
             arrays[id(stacked.data)] = stacked.data
     read = list(arrays.values())
-    if extra and device.page_lock([*read, *extra]):  # they may share a page with experts
-        return True
-    return device.page_lock(read)
+    locked = device.page_lock([*read, *extra]) if extra else None  # they may share a page
+    return locked or device.page_lock(read)
 
 
 def page_locked_embedding(

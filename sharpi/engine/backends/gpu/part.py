@@ -86,10 +86,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._own = own = PartLayers(
             self._layers, embeds, self._has_output, keeps_router_logits, self._keeps_hidden
         )
-        self._can_run_ahead = own.is_whole and "graphs" not in settings.disabled
         self._memory = memory = PartMemory(
             device, config, settings, own, slots, tier, self._prompts.counts,
-            runs_ahead=self._can_run_ahead,
+            runs_ahead=own.is_whole,
         )  # fmt: skip
         if embedding is not None:
             memory.weights.register_mapped(weights.embedding.data, embedding)
@@ -135,6 +134,10 @@ class GpuPart(RecordedPart[GpuProgram]):
             runs_ahead=runs_ahead and self._tier_steps.may_run_ahead,
         )  # fmt: skip
         return program.results if self._keeps_results else values
+
+    @property
+    def _can_run_ahead(self) -> bool:
+        return self._own.is_whole and self._memory.features.has("graphs")
 
     @property
     def _most_shared(self) -> int:
@@ -220,7 +223,7 @@ class GpuPart(RecordedPart[GpuProgram]):
         super().prepare()
         if self.gpu_tier is not None:
             self.gpu_tier.prepare()
-        self.device.prepare(self._kernels())
+        self._memory.features.prepare(self.device, self._kernels)
 
     def _kernels(self) -> set[Kernel]:
         """Returns the kernels that decode a token and, without slots, those of a prompt's batch."""

@@ -1,4 +1,4 @@
-"""PartMemory: a part's weights, KV cache, states and slots on a GPU, shared by all its steps."""
+"""PartMemory: what all steps of a part share on a GPU: weights, KV cache, states and slots."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,6 +15,7 @@ from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, HostComputeSettings
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.features import GpuFeatures
 from sharpi.ops.cuda.gpu_weights import GpuStates, GpuWeights
 from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
@@ -124,6 +125,7 @@ class PartMemory:
         runs_ahead: bool,
     ) -> None:
         self.weights = GpuWeights(device)
+        self.features = GpuFeatures(settings.disabled)
         source = None if tier is None else tier.feed
         host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings

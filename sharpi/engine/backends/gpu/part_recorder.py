@@ -67,7 +67,7 @@ class PartRecorder:
             c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
         )
         return GpuRecorder(
-            Recording(device, limits, memory.weights, memory.routed, self._settings.disabled),
+            Recording(device, limits, memory.weights, memory.routed, memory.features),
             memory.expert_weights,
             memory.cache,
             memory.states,

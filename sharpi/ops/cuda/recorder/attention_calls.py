@@ -14,7 +14,7 @@ from sharpi.ops.cuda.launchers.attention import attention, heads
 from sharpi.ops.cuda.launchers.attention import tiled_attention as tiles
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.f16_matmul import is_product
+from sharpi.ops.cuda.recorder.f16_matmul import is_product, uses_library
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import AttentionShape, FloatArray
@@ -122,9 +122,15 @@ class _Attention(Struct, frozen=True):
         sees_all = not s.window or step.end <= s.window
         fits = step.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
         is_known = self.cache.types == F16_TYPES and s.key_dim <= _FUSED_DIM
-        if "fused-attention" in self.recording.disabled:
+        if not self.recording.features.has("fused-attention"):
             return False
-        if not (is_product(step.tokens, step) and is_plain and sees_all and fits and is_known):
+        if not (
+            uses_library(self.recording, step.tokens, step)
+            and is_plain
+            and sees_all
+            and fits
+            and is_known
+        ):
             return False
         return self.recording.device.attends(self._attend_shape(step))
 
@@ -139,7 +145,7 @@ class _Attention(Struct, frozen=True):
     def _may_be_tiled(self) -> bool:
         s = self.shape
         fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
-        is_enabled = self.recording.planes > 0 and "tensor-cores" not in self.recording.disabled
+        is_enabled = self.recording.planes > 0 and self.recording.features.has("tensor-cores")
         return is_enabled and fits
 
     def _tiles(self, step: StepShape) -> Call:

@@ -116,8 +116,8 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
     def _are_tiled(self, tokens: int) -> bool:
         """Returns True if the mean number of items per expert makes tensor cores faster."""
         experts = self.ffn.expert_weights.down.num_experts
-        is_off = "tensor-cores" in self.recording.disabled
-        return fills_tiles(tokens, self.ffn.used, experts) and not is_off
+        is_on = self.recording.features.has("tensor-cores")
+        return fills_tiles(tokens, self.ffn.used, experts) and is_on
 
     def merge(self, tokens: int) -> Launch:
         """Returns the launch that sums the values of the items."""

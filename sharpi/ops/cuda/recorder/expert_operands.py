@@ -142,7 +142,8 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         As f16 matmuls, they need many tokens of one sequence.
         """
         step, ffn, rows = self.step, self.ffn, self.scratch.f16_rows
-        if step is None or (rows.x is None and rows.hidden is None):
+        is_on = self.recording.features.has("tensor-cores")
+        if step is None or not is_on or (rows.x is None and rows.hidden is None):
             return False
         experts = ffn.expert_weights.down.num_experts
         return is_product(step.tokens, step) and fills_tiles(step.tokens, ffn.used, experts)

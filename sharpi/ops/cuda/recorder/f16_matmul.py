@@ -8,6 +8,7 @@ from msgspec import Struct
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cuda.features import LIBRARY
 from sharpi.ops.cuda.launchers import elementwise, f16_rows
 from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
@@ -29,12 +30,17 @@ def supports_f16_matmul(quant_type: QuantType, planes: int) -> bool:
 
 
 def is_product(rows: int, step: StepShape) -> bool:
-    """Returns True if `Device.matmul` computes the matmuls of `rows` rows in this step.
+    """Returns True if a step multiplies `rows` rows in f16, by `Device.matmul` or in tiles.
 
-    It does so for at least PRODUCT_TOKENS rows of one sequence. In a step of several sequences,
-    each has few tokens, and its results must be bit-identical to those of a separate step.
+    That takes at least PRODUCT_TOKENS rows of one sequence. In a step of several sequences, each
+    has few tokens, and its results must be bit-identical to those of a separate step.
     """
     return rows >= PRODUCT_TOKENS and step.sequences == 1
+
+
+def uses_library(recording: Recording, rows: int, step: StepShape) -> bool:
+    """Returns True if the library computes products and attention of `rows` rows in this step."""
+    return is_product(rows, step) and recording.features.has(LIBRARY)
 
 
 class OnGpu(NamedTuple):
@@ -109,8 +115,7 @@ def f16_matmul(
 
     Returns None for too few tokens, for no matrices, and if tensor cores are switched off.
     """
-    is_off = "tensor-cores" in recording.disabled
-    if tokens < PRODUCT_TOKENS or not matrices or is_off:
+    if tokens < PRODUCT_TOKENS or not matrices or not recording.features.has("tensor-cores"):
         return None
     return F16Matmul(
         recording,

@@ -36,8 +36,8 @@ class ExpertF16Rows(Struct, frozen=True):
 
 def supports_f16_rows(recording: Recording, stacked: StackedMatrix) -> bool:
     """Returns True if tiles multiply a matrix by activations in f16, where there are enough."""
-    is_off = "tensor-cores" in recording.disabled
-    return not is_off and supports_f16_tiles(stacked.quant_type, recording.planes, stacked.columns)
+    is_on = recording.features.has("tensor-cores")
+    return is_on and supports_f16_tiles(stacked.quant_type, recording.planes, stacked.columns)
 
 
 def expert_f16_rows(

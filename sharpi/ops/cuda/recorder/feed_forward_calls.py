@@ -11,7 +11,7 @@ from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, grouped_sum
 from sharpi.ops.cuda.recorder.expert_operands import Parts
-from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, is_product
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, uses_library
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.linear_calls import declare_input
 from sharpi.ops.cuda.recorder.slotted_expert_calls import RoutePrediction, SlottedExpertCalls
@@ -73,7 +73,7 @@ class _Calls(Struct, frozen=True):
         if not tokens:
             return
         f16, parts = launches.scratch.f16_matmul, [get() for get in self.matrices]
-        if f16 is not None and is_product(tokens, step):
+        if f16 is not None and uses_library(launches.recording, tokens, step):
             yield from self._dense(parts, tokens, f16)
         elif launches.ids is not None and tokens >= GROUPED_TOKENS:
             yield from grouped_sum(launches, parts, step)

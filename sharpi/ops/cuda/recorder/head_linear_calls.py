@@ -20,7 +20,7 @@ from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, route
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorded import BatchedProduct, Call, RecordedTensor, StepShape
-from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, is_product, supports_f16_matmul
+from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, supports_f16_matmul, uses_library
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import StackedMatrix
@@ -67,7 +67,7 @@ def f16_heads(recording: Recording, x: RecordedTensor, stacked: StackedMatrix) -
     off, and for matrices of other types, with biases or scales, or not contiguous in their tensor.
     """
     tokens, heads = recording.capacity(x.rows), stacked.num_experts
-    is_off = "tensor-cores" in recording.disabled or x.rows is not Rows.TOKENS
+    is_off = not recording.features.has("tensor-cores") or x.rows is not Rows.TOKENS
     if tokens < PRODUCT_TOKENS or is_off or not _is_supported(stacked, recording.planes):
         return None
     converted = 0 if stacked.quant_type is QuantType.F16 else heads * stacked.rows * stacked.columns
@@ -143,7 +143,7 @@ class _HeadLinear(Struct, frozen=True):
     def calls(self, step: StepShape) -> Iterator[Call]:
         rec, stacked = self.recording, self.stacked
         tokens, heads = step.rows(self.x.rows), stacked.num_experts
-        if self.f16 is not None and is_product(tokens, step):
+        if self.f16 is not None and uses_library(rec, tokens, step):
             yield from self.f16.product(rec.of(self.x), stacked, rec.of(self.out), tokens)
             return
         if self.planes:

@@ -20,8 +20,8 @@ from sharpi.ops.cuda.recorder.f16_matmul import (
     F16Matmul,
     OnGpu,
     f16_matmul,
-    is_product,
     supports_f16_matmul,
+    uses_library,
 )
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.interface import Matrix, StackedMatrix
@@ -95,11 +95,11 @@ class _Linear(Struct, frozen=True):
     def calls(self, step: StepShape) -> Iterator[Call]:
         rows = step.rows(self.x.rows)
         rest: Sequence[Part] = self.parts
-        if self.f16 is not None and is_product(rows, step):
+        if self.f16 is not None and uses_library(self.recording, rows, step):
             f16_parts = [part for part in self.parts if self._supports_f16_matmul(part)]
             rest = [part for part in self.parts if not self._supports_f16_matmul(part)]
             yield from self._products(f16_parts, rows, self.f16)
-        if rows == 1 and "folding" not in self.recording.disabled:
+        if rows == 1 and self.recording.features.has("folding"):
             yield from map(self._of_one_token, _mixed_groups(rest))
         elif rows:
             yield from (self._matvec(group, rows) for group in _groups(rest))
@@ -160,9 +160,9 @@ class _Linear(Struct, frozen=True):
 
         Otherwise `matvec` computes it, which reads the weights once for every 8 tokens.
         """
-        is_off = "tensor-cores" in self.recording.disabled
+        is_on = self.recording.features.has("tensor-cores")
         one_plane = self.recording.planes == 1 and not self._reads_floats(part)
-        return rows > MAX_TOKENS and one_plane and not is_off
+        return rows > MAX_TOKENS and one_plane and is_on
 
     def _matvec_part(self, part: Part) -> MatvecPart:
         weights, m = self.recording.weights, part.matrix

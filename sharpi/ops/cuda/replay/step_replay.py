@@ -9,8 +9,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from sharpi.device.device import Event, Work
+from sharpi.device.driver import DependentLaunchError, StreamWordError
 from sharpi.device.gpu_kernels import waits_for_last_launch
 from sharpi.device.launch import Kernel, Launch, Span, overlap
+from sharpi.errors import DeviceError
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.launchers import elementwise, matvec, slot_route
 from sharpi.ops.cuda.launchers.attention import attention, heads
@@ -118,7 +120,7 @@ class StepReplay:
     def __init__(
         self, recording: Recording, operations: Sequence[Calls], expert_weights: GpuExpertWeights
     ) -> None:
-        self._device, self._disabled = recording.device, recording.disabled
+        self._device, self._features = recording.device, recording.features
         self._operations, self._expert_weights = operations, expert_weights
         self.graphs: OrderedDict[StepShape, tuple[Work, tuple[int, ...]]] = OrderedDict()
         self._seen: set[StepShape] = set()
@@ -137,16 +139,32 @@ class StepReplay:
             self.graphs.move_to_end(step)
             self._start(*self.graphs[step])
             return
-        has_graphs = "graphs" not in self._disabled
-        if step.is_decode and has_graphs and step in self._seen:
-            calls = self.calls(step)
-            graph = self._device.record([self._bound(call) for call in calls])
-            self._keep(step, graph, _requests(calls))
+        if step.is_decode and self._features.has("graphs") and step in self._seen:
+            self._keep(step, *self._captured(step))
             self._start(*self.graphs[step])
             return
         if step.is_decode:
             self._seen.add(step)
         self.start(self._operations, step)
+
+    def _captured(self, step: StepShape) -> tuple[Work, tuple[int, ...]]:
+        """Captures a graph; returns the call that launches it, and the layers of its requests.
+
+        Where that fails, what may be the cause is dropped. The returned call then launches every
+        kernel by itself.
+        """
+        calls = self.calls(step)
+        work = [self._bound(call) for call in calls]
+        try:
+            return self._device.record(work), _requests(calls)
+        except StreamWordError as error:
+            self._features.drop("graphs", error)
+        except DeviceError as error:
+            if self._features.has("programmatic-launches"):  # a graph may be refused for them
+                self._features.drop("programmatic-launches", error)
+                return self._captured(step)
+            self._features.drop("graphs", error)
+        return partial(_do_all, work), _requests(calls)
 
     def _keep(self, step: StepShape, graph: Work, requests: tuple[int, ...]) -> None:
         """Keeps a graph; if there are MAX_GRAPHS already, drops the least recently used one."""
@@ -202,10 +220,10 @@ class StepReplay:
         In decode steps, adjacent launches are folded, and a launch may start before the previous
         one has ended.
         """
-        calls, disabled = _calls(operations, step), self._disabled
-        if step.is_decode and "folding" not in disabled:
+        calls, features = _calls(operations, step), self._features
+        if step.is_decode and features.has("folding"):
             calls = folded(calls, self._counters)
-        if step.is_decode and "programmatic-launches" not in disabled:
+        if step.is_decode and features.has("programmatic-launches"):
             calls = overlapping(calls)
         return calls
 
@@ -218,7 +236,7 @@ class StepReplay:
         device = self._device
         match call:
             case Launch():
-                return partial(device.launch, call)
+                return partial(self._launch, call)
             case BatchedProduct():
                 return partial(device.batched_matmul, *call)
             case Attend():
@@ -236,6 +254,13 @@ class StepReplay:
             case WaitFor():
                 return partial(self._wait_for, call.key)
         return partial(device.matmul, *call)
+
+    def _launch(self, launch: Launch) -> None:
+        try:
+            self._device.launch(launch)
+        except DependentLaunchError as error:
+            self._features.drop("programmatic-launches", error)
+            self._device.launch(replace(launch, is_dependent=False))
 
     def _on_side_stream(self, key: Hashable, work: Sequence[Work]) -> None:
         self._events[key] = self._device.on_side_stream(work)
