@@ -16,7 +16,7 @@ import numpy as np
 from sharpi.cli.ranks import joined
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.sampling.text_delta import TextDelta
+from sharpi.engine.sampling.generation_state import TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.settings import (
     ClusterConfig,

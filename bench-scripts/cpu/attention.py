@@ -16,9 +16,9 @@ import numpy as np
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, KvCache, kv_bytes
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape, Matrix
 from sharpi.settings import KvTypes
 

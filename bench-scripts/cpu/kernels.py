@@ -22,11 +22,10 @@ from sharpi.hardware.info import probe_hardware
 from sharpi.model.tensors import SUPPORTED_TYPES
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import KvCache
-from sharpi.ops.cpu.library import INSTRUCTION_SETS, instruction_set
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, instruction_set
 from sharpi.ops.cpu.machine_limits import int8_operations_per_second, read_bytes_per_second
 from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Matrix
 from sharpi.settings import KvTypes
 

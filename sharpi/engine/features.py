@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.model_part import ModelPart
+from sharpi.engine.backends.model_part import ModelPart, StepObserver
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
 from sharpi.engine.backends.recorded_part import ModelMemory
-from sharpi.engine.load_decisions import LoadDecisions
+from sharpi.engine.load_decisions import LayerShare, LoadDecisions, LoadedModel
 from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.drafting import Drafting
 from sharpi.engine.scheduling.steps import TokenProposer
-from sharpi.engine.sockets import LayerShare, LoadedModel, StepObserver
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RunConfig
@@ -112,7 +111,7 @@ class FeatureBuilder:
         """Builds all features, after the parts of this machine."""
         records = _records(decided, tier)
         records.watch(gpu_tier_of(own))
-        parts = self._all_parts(decided, weights, tier, own, records)
+        parts = self._share.parts(own, LoadedModel(decided, weights, tier, records))
         head = _head(decided, weights, own) if decided.model.has_head else None
         drops_windows = decided.settings.window_pages > 0
         memory = ModelMemory(
@@ -128,19 +127,6 @@ class FeatureBuilder:
         )
         page_store = self._page_store(decided, memory)
         return Features(parts, memory, records, speculator, head, draft_model, page_store)
-
-    def _all_parts(
-        self,
-        decided: LoadDecisions,
-        weights: ModelWeights,
-        tier: "ExpertTier | None",
-        own: Sequence[ModelPart],
-        records: ExpertRecords,
-    ) -> Sequence[ModelPart]:
-        loaded = LoadedModel(
-            decided.file, decided.model, weights, decided.settings, decided.plan, tier, records
-        )
-        return self._share.parts(own, loaded)
 
     def _page_store(self, decided: LoadDecisions, memory: ModelMemory) -> PromptCache | None:
         if self._folder is None:

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from sharpi.errors import UsageError
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
-from sharpi.model.config import ModelConfig
-from sharpi.model.head_config import has_head, with_head
+from sharpi.model.config import ModelConfig, has_head, with_head
 from sharpi.settings import RunConfig, SpeculationConfig
 
 

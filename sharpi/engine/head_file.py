@@ -18,8 +18,7 @@ from sharpi.gguf.file_kind import HEAD, kind_of
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.model.assistant_settings import ASSISTANT, assistant_prefix
-from sharpi.model.config import ModelConfig
-from sharpi.model.head_config import has_head
+from sharpi.model.config import ModelConfig, has_head
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.settings import RunConfig
 

@@ -1,23 +1,65 @@
-"""LoadDecisions: what is decided about a model before anything large is read."""
+"""LoadDecisions: what is decided about a model before anything large is read.
+
+A LayerShare says which layers this process runs.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from sharpi.engine.backends.model_part import ModelPart, RemoteLayers
 from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
-from sharpi.engine.kv.kv_cut import on_cpu
-from sharpi.engine.placement.choice import GpuChoice, OpenGpu, gpu_rates
+from sharpi.engine.placement.choice import NO_GPUS, GpuChoice, GpuRates, OpenGpu, gpu_rates
 from sharpi.engine.placement.placement import resident_notes
-from sharpi.engine.settings import decide
-from sharpi.engine.sockets import LayerShare
+from sharpi.engine.settings import decide, on_cpu
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
-from sharpi.hardware.info import probe_hardware
+from sharpi.hardware.info import HardwareInfo, probe_hardware
 from sharpi.model.config import ModelConfig, read_config
-from sharpi.model.rope_override import with_rope
-from sharpi.settings import RunConfig
+from sharpi.model.weights import ModelWeights
+from sharpi.settings import RopeRequest, RunConfig
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.notes import slot_notes
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.records.expert_records import ExpertRecords
+
+
+class LayerShare:
+    """The layers that this process runs: all of them, unless a subclass shares them with others.
+
+    `remote` is the part that other machines run, once `parts` was called.
+    """
+
+    is_shared = False
+    is_first = True  # on the machine that embeds tokens and samples
+    layers: range | None = None  # None for all
+    remote: RemoteLayers | None = None
+    notes: tuple[str, ...] = ()
+
+    def complete(self, file: GgufFile) -> GgufFile:
+        """Returns the file with the tensors of parts that only other machines have."""
+        return file
+
+    def agree(
+        self,
+        config: RunConfig,
+        file: GgufFile,
+        model: ModelConfig,
+        settings: EngineSettings,
+        hardware: HardwareInfo,
+        gpus: GpuRates = NO_GPUS,
+    ) -> EngineSettings:
+        """Decides `layers`; returns the settings that all machines use."""
+        return settings
+
+    def parts(self, own: Sequence[ModelPart], loaded: "LoadedModel") -> list[ModelPart]:
+        """Returns all parts that this process steps through."""
+        return list(own)
 
 
 class LoadDecisions(Struct, frozen=True, eq=False):
@@ -53,12 +95,25 @@ class LoadDecisions(Struct, frozen=True, eq=False):
         )
 
 
+class LoadedModel(Struct, frozen=True):
+    """A rank's loaded model; `tier` has the slots in RAM, None if all experts are mapped."""
+
+    decided: LoadDecisions
+    weights: ModelWeights
+    tier: "ExpertTier | None"
+    records: "ExpertRecords"
+
+
 def decide_load(
     file: GgufFile, config: RunConfig, open_device: OpenGpu, share: LayerShare
 ) -> LoadDecisions:
     """Decides how to run the model of a file; raises SharpiError if it cannot run."""
     file = share.complete(file)
-    model = with_rope(read_config(file), config.rope)
+    model = read_config(file)
+    if config.rope != RopeRequest():
+        from sharpi.model.rope_override import with_rope
+
+        model = with_rope(model, config.rope)
     hardware = probe_hardware(config.instruction_set)
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)

@@ -11,12 +11,11 @@ from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import make_parts
 from sharpi.engine.engine import Engine
 from sharpi.engine.features import FeatureBuilder
-from sharpi.engine.load_decisions import LoadDecisions, decide_load
+from sharpi.engine.load_decisions import LayerShare, LoadDecisions, decide_load
 from sharpi.engine.mapped_file import MappedFile
 from sharpi.engine.placement.choice import OpenGpu, without_gpu
 from sharpi.engine.placement.placement import may_map, ram_request, weight_copies
 from sharpi.engine.runner import Runner
-from sharpi.engine.sockets import LayerShare
 from sharpi.errors import DeviceError
 from sharpi.gguf.cursor import file_error
 from sharpi.gguf.reader import GgufFile, open_gguf

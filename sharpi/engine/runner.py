@@ -10,6 +10,7 @@ from sharpi.engine.backends.model_part import (
     ModelPart,
     RemoteLayers,
     Segment,
+    StepObserver,
     StepOfPart,
     StepRoutes,
     Values,
@@ -19,7 +20,6 @@ from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.kv.pages import Pool, state_pools
 from sharpi.engine.kv.window_pages import WindowPages
 from sharpi.engine.sampling.sampler import NOT_FINITE
-from sharpi.engine.sockets import StepObserver
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
 from sharpi.tiers.settings import EngineSettings

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.backends.model_part import Values
-from sharpi.engine.kv.kv_cut import cut_of
+from sharpi.engine.kv.pages import cut_of
 from sharpi.engine.runner import Runner, StepInFlight
-from sharpi.engine.sampling.sampler import with_logprobs
-from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.engine.sampling.sampler import SampledToken, with_logprobs
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.errors import ContextFullError

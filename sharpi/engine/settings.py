@@ -1,12 +1,13 @@
 """Decides EngineSettings from the request, the model and the machine by pure functions."""
 
+from msgspec.structs import replace
+
 from sharpi.engine.kv.kv_choice import choose_kv_types, kv_pages
-from sharpi.engine.kv.kv_cut import checked_keep, pages_of
 from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
 from sharpi.gguf.reader import GgufFile
 from sharpi.gguf.summary import is_routed
-from sharpi.hardware.info import HardwareInfo
+from sharpi.hardware.info import HardwareInfo, has_gpu
 from sharpi.hardware.topology import place_threads
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, PAGE_POSITIONS, check_kv_types, kv_bytes
@@ -32,7 +33,7 @@ def decide(
 ) -> EngineSettings:
     """Decides the settings; raises UsageError for a request that cannot be met."""
     wanted, num_parallel = _wanted_context(config, model), _num_parallel(config)
-    kv_keep = checked_keep(config, model)
+    kv_keep = _checked_keep(config, model)
     in_windows = window_pages(config, model)
     types, types_note = choose_kv_types(config, file, model, hardware, wanted, in_windows)
     check_kv_types(model.attention, types)
@@ -65,7 +66,7 @@ def decide(
         window=max(windows_of(model).values(), default=0),
         window_pages=in_windows if in_windows < pages else 0,
         num_parallel=num_parallel,
-        num_kv_pages=pages + pages_of(kv_keep),
+        num_kv_pages=pages + -(-kv_keep // PAGE_POSITIONS),
         capacity_factor=config.experts.capacity_factor,
         disabled=config.disabled,
         places=place_threads(hardware.topology, max(threads, batch_threads)),
@@ -180,3 +181,52 @@ def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:
     if asked <= hardware.logical_cores:
         return ()
     return (f"{asked} threads on {hardware.logical_cores} cores wait for each other; lower -t",)
+
+
+def _checked_keep(config: RunConfig, model: ModelConfig) -> int:
+    """Returns how many positions of a prompt each head keeps, 0 for all.
+
+    Raises UsageError if the request is too low, or if this model cannot drop positions.
+    """
+    if config.kv_keep is None:
+        return 0
+    if config.kv_keep < 2 * KEEP_WINDOW:
+        raise UsageError(
+            f"--kv-keep {config.kv_keep} is too few: give {2 * KEEP_WINDOW} at least, of which the"
+            f" last {KEEP_WINDOW} tokens of the prompt are always kept"
+        )
+    reason = _why_all_kept(config, model)
+    if reason is not None:
+        raise UsageError(f"--kv-keep: {reason}; omit it")
+    return config.kv_keep
+
+
+def _why_all_kept(config: RunConfig, model: ModelConfig) -> str | None:
+    if not model.attention or any(mixer.state_shapes for mixer in model.mixers):
+        return "this model's recurrent layers keep a state, from which no position can be dropped"
+    if any(shape.window for shape in model.attention):
+        return "this model has layers that read a window of positions, which has to stay whole"
+    if any(shape.values_in_keys for shape in model.attention):
+        return (
+            "this model's latent attention has one small row per position for all heads, so that"
+            " no head can choose its own"
+        )
+    if config.context_shift:
+        return "--context-shift computes the text anew from tokens that would be dropped"
+    if config.cluster is not None:
+        return "several machines share the model, which keep all positions"
+    return None
+
+
+def on_cpu(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
+    """Returns the configuration, set to the CPU if keys are dropped, and a note on that change.
+
+    Raises UsageError if keys are dropped and a GPU was requested.
+    """
+    if config.kv_keep is None or config.device == "cpu":
+        return config, ()
+    reason = "keys and values on a GPU are all kept"
+    if config.device == "cuda":
+        raise UsageError(f"--kv-keep: {reason}; omit it, or --device")
+    note = f"--kv-keep: the CPU runs the model, since {reason}"
+    return replace(config, device="cpu"), (note,) if has_gpu() else ()

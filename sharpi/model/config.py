@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.cursor import printable
 from sharpi.gguf.file_kind import require_model
+from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
-from sharpi.model.assistant_settings import AssistantSettings
+from sharpi.model.assistant_settings import AssistantSettings, assistant_prefix, read_assistant
 from sharpi.model.feed_forward.feed_forward_settings import (
     SCORE_CORRECTIONS,
     FeedForwardSettings,
@@ -22,9 +23,9 @@ from sharpi.model.feed_forward.feed_forward_settings import (
 )
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.mixer import MixerSettings
-from sharpi.model.mixers.mixers import read_mixers
+from sharpi.model.mixers.mixers import read_head_mixer, read_mixers
 from sharpi.model.spec import ArchitectureSpec, load_spec
-from sharpi.ops.interface import AttentionShape, Scoring
+from sharpi.ops.interface import AttentionShape, Ops, Scoring, X
 from sharpi.ops.recurrent import RecurrentShape
 
 _RMS_EPSILON = "attention.layer_norm_rms_epsilon"
@@ -99,6 +100,12 @@ class ModelConfig(Struct, frozen=True):
         """True if layers may have routed experts."""
         return self.num_experts > 0
 
+    def final_logits(self, ops: Ops[X], logits: X) -> X:
+        """Returns the logits (vocabulary,) with the model's scale and soft cap applied."""
+        if self.logit_scale != 1.0:
+            logits = ops.scale(logits, self.logit_scale)
+        return ops.soft_cap(logits, self.final_soft_cap) if self.final_soft_cap else logits
+
     @property
     def rope_width(self) -> int:
         """The number of cosines and sines per token, summed over the distinct ropes of layers."""
@@ -169,3 +176,41 @@ def _embedding_scale(reader: HyperparameterReader, spec: ArchitectureSpec) -> fl
 def _logit_scale(reader: HyperparameterReader, spec: ArchitectureSpec) -> float:
     scale = reader.number("logit_scale", 1.0) or 1.0
     return 1.0 / scale if spec.divides_logits else scale
+
+
+def has_head(file: GgufFile, config: ModelConfig) -> bool:
+    """Returns True if the file has an MTP head that sharpi can run.
+
+    Some files have the metadata without the tensors. For some architectures the file does not state
+    which attention the head has.
+    """
+    if _has_assistant(file, config):
+        return True
+    if not config.spec.head_is_known:
+        return False
+    prefix = f"blk.{config.num_layers}."
+    is_there = {f"{prefix}nextn.eh_proj.weight", f"{prefix}attn_norm.weight"} <= set(file.tensors)
+    return bool(config.num_predict_layers) and is_there
+
+
+def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = None) -> ModelConfig:
+    """Returns the configuration with the settings of the MTP head, or unchanged without a head.
+
+    `metadata` is that of the head's file, if it is a separate file. Raises ModelFileError, which
+    names the key at fault.
+    """
+    if not has_head(file, config):
+        return config
+    if _has_assistant(file, config):
+        own = read_assistant(metadata or file.metadata, config.spec, config.mixers)
+        return replace(config, head_mixer=own.mixers[-1], assistant=own)
+    reader = HyperparameterReader(metadata or file.metadata, config.architecture, counts_heads=True)
+    mixer = read_head_mixer(reader, config.spec, config.norm_epsilon, config.num_layers)
+    epsilon = 0.0
+    if config.spec.head_ends_with_layer_norm:
+        epsilon = reader.positive("attention.layer_norm_epsilon", config.norm_epsilon)
+    return replace(config, head_mixer=mixer, head_norm_epsilon=epsilon)
+
+
+def _has_assistant(file: GgufFile, config: ModelConfig) -> bool:
+    return f"{assistant_prefix(config.num_layers)}nextn.pre_projection.weight" in file.tensors

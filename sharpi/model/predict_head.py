@@ -42,14 +42,7 @@ class PredictHead(Struct, frozen=True):
         x = ops.select_outputs(self.layer.mix(ops, x, Angles(ops, divisors)))
         x = self.norm.apply(ops, self.layer.feed(ops, x, None))
         (logits,) = ops.linear(x, [self.output])
-        return x, final_logits(ops, config, logits)
-
-
-def final_logits(ops: Ops[X], config: ModelConfig, logits: X) -> X:
-    """Returns the logits (vocabulary,) with the model's scale and soft cap applied."""
-    if config.logit_scale != 1.0:
-        logits = ops.scale(logits, config.logit_scale)
-    return ops.soft_cap(logits, config.final_soft_cap) if config.final_soft_cap else logits
+        return x, config.final_logits(ops, logits)
 
 
 def load_head(

@@ -12,8 +12,6 @@ from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.rope import Rope, RopeScaling, yarn_attention_factor
 from sharpi.settings import RopeRequest
 
-_NOTHING = RopeRequest()
-
 
 def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
     """Returns the configuration with the requested scaling in all layers with the file's scaling.
@@ -21,8 +19,6 @@ def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
     Sliding-window layers with separate frequencies keep these. Raises UsageError if no layer has a
     rope, or if the architecture sets the scaling itself.
     """
-    if asked == _NOTHING:
-        return model
     found = list(_scalings(model))
     if not found:
         raise UsageError(_refusal(model))

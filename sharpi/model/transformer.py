@@ -9,7 +9,6 @@ from typing import Generic
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer
 from sharpi.model.mixers.rope import Angles
-from sharpi.model.predict_head import final_logits
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.interface import Ops, X
 
@@ -95,4 +94,4 @@ class Transformer(Generic[X]):
             self.hidden = x
             x = ops.select_outputs(x)
         (logits,) = ops.linear(x, [self._weights.output])
-        return final_logits(ops, self._config, logits)
+        return self._config.final_logits(ops, logits)

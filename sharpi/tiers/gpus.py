@@ -194,12 +194,10 @@ _READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 
 
 def plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """Plans all GPUs of the request; the parameters are those of `plan_gpu`.
+    """Plans the two or more GPUs of the request; the parameters are those of `plan_gpu`.
 
     If the model fits on the first GPU, only this one is used, unless all GPUs are requested.
     """
-    if len(request.vrams) < 2:
-        return plan_gpu(model, request, kv, scratch)
     if not request.config.gpus:
         alone = replace(request, vrams=request.vrams[:1])
         plan = plan_gpu(model, alone, kv, scratch)

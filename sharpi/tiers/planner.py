@@ -8,8 +8,7 @@ from sharpi.hardware.info import HardwareInfo
 from sharpi.settings import RunConfig
 from sharpi.tiers.expert_memory import recommended_slots
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.gpu import GpuPlan
-from sharpi.tiers.gpus import plan_gpus
+from sharpi.tiers.gpu import GpuPlan, plan_gpu
 from sharpi.tiers.host import HostPlan, plan_host
 from sharpi.tiers.notes import layer_reason, plan_notes
 from sharpi.tiers.plan import LayerPlan, PlanLine, Purpose, SlotStatus, Tier, TierPlan
@@ -99,14 +98,22 @@ def _gpu_and_host(
     If the experts do not fit into RAM either, the GPU has no buffers for experts from RAM.
     """
     of_gpus = model.without_head
-    gpu = plan_gpus(of_gpus, request, kv, scratch)
+    gpu = _plan_gpus(of_gpus, request, kv, scratch)
     own = _with_copies(model, request, gpu, kv)
     host = plan_host(model, request, gpu, budget, own, scratch)
     if host.tier is not Tier.DISK or not gpu.slots:
         return gpu, host
-    gpu = plan_gpus(of_gpus, replace(request, fills_from_ram=False), kv, scratch)
+    gpu = _plan_gpus(of_gpus, replace(request, fills_from_ram=False), kv, scratch)
     own = _with_copies(model, request, gpu, kv)
     return gpu, plan_host(model, request, gpu, budget, own, scratch)
+
+
+def _plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
+    if len(request.vrams) < 2:
+        return plan_gpu(model, request, kv, scratch)
+    from sharpi.tiers.gpus import plan_gpus
+
+    return plan_gpus(model, request, kv, scratch)
 
 
 def default_ram(hardware: HardwareInfo) -> int:

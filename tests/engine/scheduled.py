@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sharpi.constraints.constraint import Constraint
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.engine.scheduling.scheduler import RequestId, Scheduler
 from sharpi.settings import GenerationRequest, SamplingParams
 

@@ -7,8 +7,7 @@ from gguf import GGUFReader, GGUFWriter
 from msgspec.structs import replace
 from requantise import copy_metadata, write
 
-from sharpi.engine.engine import Engine
-from sharpi.engine.generation import Session
+from sharpi.engine.engine import Engine, Session
 from sharpi.settings import ExpertConfig, GenerationRequest, SamplingParams
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,6 @@ from test_recorded_ops import IDS, ONE_OP, moe
 
 import sharpi.ops.cpu.library
 import sharpi.ops.cpu.program
-import sharpi.ops.cpu.thread_pool
 from sharpi.engine.loader import load_engine
 from sharpi.ops.cpu import kv_cache, recorder_experts, recorder_tape
 from sharpi.ops.interface import StackedMatrix
@@ -51,7 +50,7 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(recorder_experts, "_addresses", addresses)
     for user_of_memory in (recorder_tape, kv_cache):
         monkeypatch.setattr(user_of_memory, "aligned_bytes", arm.memory.take)
-    for module in (sharpi.ops.cpu.library, sharpi.ops.cpu.program, sharpi.ops.cpu.thread_pool):
+    for module in (sharpi.ops.cpu.library, sharpi.ops.cpu.program, sharpi.ops.cpu.library):
         monkeypatch.setattr(module, "load_library", lambda: arm)
 
 

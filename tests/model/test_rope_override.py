@@ -28,11 +28,6 @@ def scaling(asked: RopeRequest, of: ModelConfig | None = None) -> RopeScaling:
     return found
 
 
-def test_without_a_request_nothing_changes() -> None:
-    plain = model("qwen3moe")
-    assert with_rope(plain, RopeRequest()) is plain
-
-
 def test_a_factor_alone_is_linear() -> None:
     plain = model("qwen3moe")
     scaled = with_rope(plain, RopeRequest(factor=4.0))

@@ -13,7 +13,8 @@ from typing import Any
 from gguf import TokenType
 
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.text_delta import FinishInfo, SampledToken, TextDelta, Timings
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta, Timings
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.host.answer_group import AnswerRequest, Item
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.errors import unknown_model

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.segment import Segment
 
-    from sharpi.engine.generation import Generation
+    from sharpi.engine.engine import Generation
 
 
 _REFRESH_SECONDS, _MOST_SECONDS = 0.08, 0.5  # seconds between two drawings, at least and at most

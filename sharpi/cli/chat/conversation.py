@@ -19,10 +19,9 @@ from sharpi.settings.conversation import ConversationOptions
 from sharpi.system.files import write_atomically
 
 if TYPE_CHECKING:
-    from sharpi.engine.engine import Engine
-    from sharpi.engine.generation import Generation
+    from sharpi.engine.engine import Engine, Generation
     from sharpi.engine.prompt_cache.cache_folder import AnswerIds
-    from sharpi.engine.sampling.text_delta import Timings
+    from sharpi.engine.sampling.generation_state import Timings
     from sharpi.experts.stats.stats import ExpertStats
 
 Message = dict[str, str]

@@ -19,8 +19,8 @@ from sharpi.system.process import notes_after_answer
 if TYPE_CHECKING:
     from sharpi.cli.output_format import ConstrainedAnswers
     from sharpi.dialogue.formats.harmony import ChannelSplitter
-    from sharpi.engine.generation import Generation
-    from sharpi.engine.sampling.text_delta import Timings
+    from sharpi.engine.engine import Generation
+    from sharpi.engine.sampling.generation_state import Timings
     from sharpi.speculation.statistics import DraftStatistics
     from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 

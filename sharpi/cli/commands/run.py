@@ -45,7 +45,7 @@ from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 from sharpi.settings.option import Option, argument
 
 if TYPE_CHECKING:
-    from sharpi.engine.generation import Generation
+    from sharpi.engine.engine import Generation
 
 
 def run(

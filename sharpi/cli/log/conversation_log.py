@@ -14,7 +14,7 @@ from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import LogStore
-    from sharpi.engine.generation import Generation
+    from sharpi.engine.engine import Generation
 
 
 class ConversationLog:

@@ -20,8 +20,7 @@ from sharpi.system.process import Closing
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from sharpi.engine.engine import Engine
-    from sharpi.engine.generation import Generation
+    from sharpi.engine.engine import Engine, Generation
 
 
 DELAY_SECONDS = 0.5

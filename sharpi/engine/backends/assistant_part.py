@@ -15,9 +15,9 @@ from sharpi.engine.backends.recorded_part import PartCache, program_limits
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import AttentionShape
 from sharpi.tiers.settings import EngineSettings
 

@@ -16,11 +16,11 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer, place_pages
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.thread_pool import ThreadPool
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.recurrent import num_states
 from sharpi.tiers.settings import EngineSettings
 
@@ -58,9 +58,7 @@ class CpuPart(RecordedPart[Program]):
     `keeps_hidden`, `hidden` holds every token's values after the output norm.
     """
 
-    device = gpu_tier = None
     is_host_memory = True
-    splits_steps = False
     cache: KvCache
     states: StateMemory
 

@@ -22,9 +22,9 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import KvCache
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.tiers.expert_memory import TOKENS
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import HEAD_BATCH

@@ -1,5 +1,6 @@
 """ModelPart: some of a model's layers on one processor; a step goes through the parts in turn."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -110,14 +111,30 @@ class SlotTier(Protocol):
         """Returns which experts have slots, and their numbers of uses; None before slots exist."""
 
 
-class ModelPart(StepRoutes, Protocol):
+class StepObserver(Protocol):
+    """Sees every step after it was computed."""
+
+    @property
+    def reads_routes(self) -> bool:
+        """True if `step` reads the routes of decoded tokens."""
+
+    def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
+        """Observes a step of these segments."""
+
+
+class ModelPart:
     """Some layers of a model: the first part embeds tokens, the last one computes logits.
 
     The last part returns logits (outputs, vocabulary), every other part the hidden states (tokens,
     hidden) of all tokens. The result of `run` may be a view that the next call overwrites.
     """
 
+    device: "Device | None" = None  # this machine's GPU; None for the CPU and for other machines
+    gpu_tier: SlotTier | None = None  # the expert slots on a GPU; None if all experts fit
+    splits_steps = False  # `run` splits steps of more than `max_tokens` into several passes itself
+
     @property
+    @abstractmethod
     def max_tokens(self) -> int:
         """The maximum number of tokens of one pass.
 
@@ -125,18 +142,7 @@ class ModelPart(StepRoutes, Protocol):
         and the part returns only that segment's last outputs.
         """
 
-    @property
-    def device(self) -> "Device | None":
-        """The GPU of this machine that runs this part; None for the CPU and for other machines."""
-
-    @property
-    def splits_steps(self) -> bool:
-        """True if `run` splits steps of more than `max_tokens` into several passes itself."""
-
-    @property
-    def gpu_tier(self) -> SlotTier | None:
-        """The part's expert slots on a GPU; None for other parts, or if all experts fit."""
-
+    @abstractmethod
     def run(self, step: StepOfPart, max_outputs: int) -> "StepValues":
         """Runs a step with the program recorded for at most `max_outputs` outputs.
 
@@ -149,54 +155,74 @@ class ModelPart(StepRoutes, Protocol):
 
         Of several equally likely ids, it is the lowest.
         """
+        raise NotImplementedError
 
     @property
     def is_ahead(self) -> bool:
         """True if a GPU has begun the next step before the host knows that step's token."""
+        return False
 
     @property
     def hidden(self) -> Values:
         """The hidden states (tokens, hidden) of the last step, from which an MTP head drafts."""
+        raise NotImplementedError
+
+    @property
+    def routes(self) -> list[IntArray]:
+        """The routes of the last step; see StepRoutes."""
+        return []
+
+    @property
+    def router_logits(self) -> list[Values]:
+        """The router logits of the last step, if they are kept."""
+        return []
 
     def interrupt(self, *, wanted: bool = True) -> None:
         """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
 
-        The interruption stays in force until a call with `wanted=False`. Any thread may call it.
+        The interruption stays in force until a call with `wanted=False`. Any thread may call it. A
+        GPU does nothing, since Python launches its kernels, and other machines do not either.
         """
 
     @property
     def progress(self) -> float:
         """The fraction of the current pass that is done, 0 to 1; any thread may read it."""
+        return 0.0
 
     def prepare(self) -> None:
         """Prepares the first step: records its program and, on a GPU, compiles its kernels."""
 
+    @abstractmethod
     def close(self) -> None:
         """Frees memory and ends threads."""
 
 
-class RemoteLayers(ModelPart, Protocol):
-    """A part whose layers other machines run; several steps may be in progress there."""
+class RemoteLayers(ModelPart):
+    """A part whose layers `num_ranks` machines run, with as many steps in flight."""
 
-    @property
-    def num_ranks(self) -> int:
-        """The number of machines that run the model; as many steps in flight keep all busy."""
+    num_ranks: int
 
+    @abstractmethod
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
         """Sends a step to the next machine; returns its number, None if it has no outputs."""
 
+    @abstractmethod
     def receive(self, number: int) -> Values:
         """Waits for the values of a step's outputs, (outputs, hidden)."""
 
+    @abstractmethod
     def discard(self, number: int) -> None:
-        """Drops a step's outputs: `receive` will not be called for them."""
+        """Drops a step's outputs, those received and those to come."""
 
+    @abstractmethod
     def copy_page(self, source: int, target: int) -> None:
         """Makes other machines copy a page of the KV cache to another page."""
 
+    @abstractmethod
     def copy_state(self, source: int, target: int) -> None:
         """Makes other machines copy a state of recurrent layers to another state."""
 
+    @abstractmethod
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
         """Makes sliding-window layers on other machines drop a page; see `KvCache.drop_windows`."""
 

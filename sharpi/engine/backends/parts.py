@@ -9,7 +9,6 @@ from sharpi.device.launch import Memory
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
 from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
-from sharpi.engine.backends.slot_tiers import joined
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import GpuPlace, TierPlan
@@ -112,4 +111,9 @@ def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:
 
 def gpu_tier_of(parts: Iterable[ModelPart]) -> SlotTier | None:
     """Returns the expert slots of all GPUs as one SlotTier; None if no GPU has slots."""
-    return joined([part.gpu_tier for part in parts if part.gpu_tier is not None])
+    tiers = [part.gpu_tier for part in parts if part.gpu_tier is not None]
+    if len(tiers) < 2:
+        return next(iter(tiers), None)
+    from sharpi.engine.backends.slot_tiers import SlotTiers
+
+    return SlotTiers(tiers)

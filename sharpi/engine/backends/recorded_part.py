@@ -1,6 +1,6 @@
 """RecordedPart: recorded steps, pages and states of layers; ModelMemory: those of all parts."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ PartCache: TypeAlias = "KvCache | GpuKvCache"
 PartStates: TypeAlias = "StateMemory | GpuStates"
 
 
-class RecordedPart(ABC, Generic[P]):
+class RecordedPart(ModelPart, Generic[P]):
     """A part that records a program for each `max_outputs` at its first use, and replays it.
 
     `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
@@ -52,27 +52,12 @@ class RecordedPart(ABC, Generic[P]):
         """Records the decode program now, so that the first token does not wait for it."""
         self._program(self._num_outputs)
 
-    def interrupt(self, *, wanted: bool = True) -> None:
-        """Does nothing: Python launches the kernels, and can be interrupted between launches."""
-
-    @property
-    def is_ahead(self) -> bool:
-        """False: only a GPU begins a step before the host knows the step's token."""
-        return False
-
-    @property
-    def progress(self) -> float:
-        """0, since the progress within a pass is not measured here."""
-        return 0.0
-
     @property
     def routes(self) -> list[IntArray]:
-        """The routes of the step that ran last."""
         return [] if self._latest is None else self._latest.routes
 
     @property
     def router_logits(self) -> list[Values]:
-        """The router logits of the step that ran last, if they are kept."""
         return [] if self._latest is None else self._latest.router_logits
 
     def prepare_change(self, num_pages: int = 0) -> None:

@@ -10,17 +10,11 @@ from msgspec.structs import replace
 from sharpi.engine.backends.model_part import SlotTier
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.stats.stats import HitCount
+from sharpi.experts.stats.stats import ExpertStats, HitCount, PredictionStats
 from sharpi.system.process import print_running_note
 
 if TYPE_CHECKING:
-    from sharpi.experts.stats.stats import ExpertStats, PredictionStats
     from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
-
-
-def joined(tiers: Sequence[SlotTier]) -> SlotTier | None:
-    """Returns one SlotTier for all `tiers`; None if there are none."""
-    return SlotTiers(tiers) if len(tiers) > 1 else next(iter(tiers), None)
 
 
 class SlotTiers:
@@ -64,8 +58,6 @@ def _joined_stats(all_stats: "Sequence[ExpertStats]") -> "ExpertStats":
 
 def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
     """Returns the sum of the counts that are not None; None if there are none."""
-    from sharpi.experts.stats.stats import HitCount
-
     found = [count for count in counts if count is not None]
     return HitCount(*map(sum, zip(*found, strict=True))) if found else None
 

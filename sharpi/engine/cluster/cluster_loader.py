@@ -22,10 +22,10 @@ from sharpi.engine.cluster.agreement import (
 )
 from sharpi.engine.cluster.lending_round import LendingRound
 from sharpi.engine.cluster.pipeline import Follower, RemotePart
+from sharpi.engine.load_decisions import LayerShare, LoadedModel
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.sockets import LayerShare, LoadedModel
 from sharpi.errors import ClusterError, SharpiError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.gguf.reader import GgufFile
@@ -135,7 +135,7 @@ class ClusterLoader(LayerShare, Closing):
 
     def parts(self, own: Sequence[ModelPart], loaded: LoadedModel) -> list[ModelPart]:
         """Returns this rank's parts; on the first rank, also the remote and the output part."""
-        group, model, settings = self._group, loaded.config, loaded.settings
+        group, model, settings = self._group, loaded.decided.model, loaded.decided.settings
         group.start(self._ring)
         self._lend(loaded)
         self._records = loaded.records

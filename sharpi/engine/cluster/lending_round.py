@@ -14,7 +14,7 @@ from sharpi.engine.lending.lender import (
     lend,
     share_text,
 )
-from sharpi.engine.sockets import LoadedModel
+from sharpi.engine.load_decisions import LoadedModel
 from sharpi.experts.native.store_abi import read_layout
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.rates import measure_disk
@@ -56,16 +56,19 @@ class LendingRound:
     """
 
     def __init__(
-        self, group: Group, model: LoadedModel, mode: LendingMode, on_note: Callable[[str], None]
+        self, group: Group, loaded: LoadedModel, mode: LendingMode, on_note: Callable[[str], None]
     ) -> None:
-        self._group, self._model, self._on_note = group, model, on_note
+        self._group, self._on_note = group, on_note
+        self._loaded, self._decided = loaded, loaded.decided
         self.lenders: list[Lender] = []
         self.notes: tuple[str, ...] = ()
         self.client: ExpertClient | None = None
         self._mode = mode
         offers = group.exchange("lending offer", self._offer())
         is_short = any(offer.layers_with_misses for offer in offers)
-        self._sizes = expert_sizes(model.file, model.config.num_layers) if is_short else {}
+        self._sizes = (
+            expert_sizes(self._decided.file, self._decided.model.num_layers) if is_short else {}
+        )
         loans = lend(offers, self._sizes)
         self._lend([loan for loan in loans if loan.lender == group.rank])
         own = [loan for loan in loans if loan.owner == group.rank]
@@ -75,17 +78,14 @@ class LendingRound:
             self.notes = ("no other machine with the same kernels has RAM to spare for experts",)
 
     def _offer(self) -> LendingOffer:
-        model = self._model
-        missing_layers = layers_of_parts(model.file, model.file.missing_parts)
-        kernels = model.settings.instruction_set
-        return lending_offer(
-            model.plan, model.config.num_layers, kernels, self._mode, missing_layers
-        )
+        decided = self._decided
+        missing_layers = layers_of_parts(decided.file, decided.file.missing_parts)
+        kernels, num_layers = decided.settings.instruction_set, decided.model.num_layers
+        return lending_offer(decided.plan, num_layers, kernels, self._mode, missing_layers)
 
     def _programs(self, loans: Sequence[Loan]) -> ExpertPrograms:
-        model = self._model
-        used, layers = model.config.num_experts_per_token, {loan.layer for loan in loans}
-        return ExpertPrograms(model.weights, model.settings, used, layers)
+        used, layers = self._decided.model.num_experts_per_token, {loan.layer for loan in loans}
+        return ExpertPrograms(self._loaded.weights, self._decided.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
         """Starts a lender for each rank that borrows experts from this rank.
@@ -102,7 +102,7 @@ class LendingRound:
     def _borrow(self, loans: Sequence[Loan]) -> None:
         group, ranks = self._group, sorted({loan.lender for loan in loans})
         names = [f"rank {rank} on {group.hosts[rank]}" for rank in ranks]
-        shape = self._model.config.num_layers, self._model.config.num_experts
+        shape = self._decided.model.num_layers, self._decided.model.num_experts
         channels = [group.request_channel(rank) for rank in ranks]
         client = ExpertClient(shape, loans, channels, names, self._programs(loans), self._on_note)
         round_trip, read = client.round_trip(), self._read_seconds(loans)
@@ -140,5 +140,5 @@ class LendingRound:
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
         """Returns the measured seconds to read an expert of mean size from disk."""
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
-        rate = measure_disk(self._model.file.parts[0], _DISK_SECONDS).bytes_per_second
+        rate = measure_disk(self._decided.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate

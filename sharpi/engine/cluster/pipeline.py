@@ -13,7 +13,7 @@ from contextlib import suppress
 import numpy as np
 
 from sharpi.cluster.channel import Channel, Kind, Message
-from sharpi.engine.backends.model_part import StepOfPart, Values
+from sharpi.engine.backends.model_part import RemoteLayers, StepOfPart, Values
 from sharpi.engine.cluster.agreement import RankReport
 from sharpi.engine.cluster.step_message import (
     SentStep,
@@ -27,15 +27,14 @@ from sharpi.engine.cluster.step_message import (
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
-from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
 
 
-class RemotePart:
-    """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden)."""
+class RemotePart(RemoteLayers):
+    """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden).
 
-    device = gpu_tier = None
-    splits_steps = False
+    Its methods raise ClusterError if a rank fails or is lost.
+    """
 
     def __init__(
         self,
@@ -55,27 +54,12 @@ class RemotePart:
     def max_tokens(self) -> int:
         return self._max_tokens
 
-    @property
-    def routes(self) -> list[IntArray]:
-        """An empty list: each rank counts the experts of its own layers."""
-        return []
-
-    @property
-    def router_logits(self) -> list[Values]:
-        """An empty list: a remote part keeps no router logits."""
-        return []
-
     def run(self, step: StepOfPart, max_outputs: int) -> Values:
-        """Sends a step to the next rank and waits for its outputs; raises ClusterError."""
         number = self.send(step, max_outputs)
         none = np.zeros((0, self._width), np.float32)
         return none if number is None else self.receive(number)
 
     def send(self, step: StepOfPart, max_outputs: int) -> int | None:
-        """Sends a step to the next rank; raises ClusterError if a rank is lost.
-
-        Returns the step's number for `receive`, or None if the step has no outputs.
-        """
         self._send(Kind.STEP, step_body(step, on_host(step.incoming), max_outputs))
         if not any(len(segment.outputs) for segment in step.segments):
             return None
@@ -83,7 +67,6 @@ class RemotePart:
         return self._number
 
     def receive(self, number: int) -> Values:
-        """Waits for a step's outputs; raises ClusterError if a rank fails or is lost."""
         try:
             while number not in self._arrived:
                 self._take(self._channel.receive())
@@ -92,7 +75,6 @@ class RemotePart:
             self.discard(number)
 
     def discard(self, number: int) -> None:
-        """Drops the outputs of a step, those already received and those still to come."""
         self._wanted.discard(number)
         self._arrived.pop(number, None)
 
@@ -110,40 +92,14 @@ class RemotePart:
         self._number += 1
         self._channel.send(Message(kind, self._number, body))
 
-    @property
-    def hidden(self) -> Values:
-        """Raises NotImplementedError: the first rank's output part has the hidden states."""
-        raise NotImplementedError
-
-    def largest(self) -> int:
-        """Raises NotImplementedError: the first rank's output part computes the logits."""
-        raise NotImplementedError
-
-    def interrupt(self, *, wanted: bool = True) -> None:
-        """Does nothing: a step that other ranks have begun cannot be interrupted."""
-
-    @property
-    def is_ahead(self) -> bool:
-        """False: no rank begins a step before the first rank knows the step's tokens."""
-        return False
-
-    @property
-    def progress(self) -> float:
-        """0, since other ranks do not report their progress."""
-        return 0.0
-
     def copy_page(self, source: int, target: int) -> None:
         self._send(Kind.COPY_PAGE, pair_body(source, target))
 
     def drop_windows(self, page: int, *, is_before_free: bool, is_after_free: bool) -> None:
-        """Makes the other ranks' sliding-window layers drop a page; see `KvCache.drop_windows`."""
         self._send(Kind.DROP_WINDOWS, pair_body(page, is_before_free | is_after_free << 1))
 
     def copy_state(self, source: int, target: int) -> None:
         self._send(Kind.COPY_STATE, pair_body(source, target))
-
-    def prepare(self) -> None:
-        """Does nothing: the other ranks prepare while they wait for the first step."""
 
     def close(self) -> None:
         """Ends the run on the other ranks, and leaves the group; a second call does nothing."""

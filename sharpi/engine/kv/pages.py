@@ -1,13 +1,15 @@
-"""Pages and states: a Pool has the free ones, and a CachedPage is a page with its tokens.
+"""Pages and states of the KV cache: a Pool has the free ones, a CachedPage the tokens of one.
+
+A Cut says how many positions of a prompt each head keeps.
 
 A page has the same number in every layer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sharpi.errors import ContextFullError
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.kv_cache import KEEP_WINDOW, PAGE_POSITIONS
 from sharpi.ops.recurrent import num_draft_states, num_states
 from sharpi.tiers.settings import EngineSettings
 
@@ -132,3 +134,25 @@ def state_pools(settings: EngineSettings, *, has_states: bool) -> tuple[StatePoo
     count = num_states(settings.num_parallel)
     num_after = num_draft_states(settings.num_parallel, settings.max_drafts)
     return StatePool(count), StatePool(num_after, first=count)
+
+
+class Cut(NamedTuple):
+    """The cut of a prompt's KV cache: of `length` positions, each head keeps `num_kept`."""
+
+    length: int
+    num_kept: int
+
+    @property
+    def window(self) -> int:
+        """The position of the first token whose queries choose the kept positions."""
+        return self.length - KEEP_WINDOW
+
+    @property
+    def num_pages(self) -> int:
+        """The number of pages that the kept positions take."""
+        return -(-self.num_kept // PAGE_POSITIONS)
+
+
+def cut_of(num_prompt_tokens: int, num_kept: int) -> Cut | None:
+    """Returns a prompt's cut; None if it has at most `num_kept` tokens, or `num_kept` is 0."""
+    return Cut(num_prompt_tokens, num_kept) if 0 < num_kept < num_prompt_tokens else None

@@ -17,9 +17,9 @@ from sharpi.errors import ClusterError
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cpu.recorder_experts import piece_params
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights
 from sharpi.system.process import Closing, start_native
 from sharpi.tiers.settings import EngineSettings

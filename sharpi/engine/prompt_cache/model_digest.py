@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from sharpi import __version__
 from sharpi.engine.prompt_cache.record import DIGEST_BYTES, KEY_BYTES, Checksum
 from sharpi.model.config import ModelConfig
-from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.recorder_tape import aligned_bytes
 from sharpi.resources import kernels_folder, native_library
 from sharpi.settings import RunConfig
 from sharpi.system.files import write_atomically

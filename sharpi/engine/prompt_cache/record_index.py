@@ -15,7 +15,7 @@ from sharpi.engine.prompt_cache.record import (
     parse_name,
     read_record,
 )
-from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 
 class RecordIndex:

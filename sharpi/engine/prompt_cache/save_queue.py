@@ -14,7 +14,7 @@ from msgspec import Struct
 from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.kv.pages import State
 from sharpi.engine.prompt_cache.record import Bytes, Record
-from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 MAX_COPIED_BYTES = 256 << 20
 

@@ -9,9 +9,9 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from sharpi.constraints.constraint import Constraint, TokenMask
-from sharpi.engine.sampling.text_delta import SampledToken
 from sharpi.errors import ModelFileError, UsageError
 from sharpi.settings import GenerationRequest, SamplingParams
 
@@ -87,6 +87,17 @@ NOT_FINITE = (
     "the model computes logits that are not finite numbers; its file may be damaged,"
     " so download or convert it again"
 )
+
+
+class SampledToken(Struct, frozen=True):
+    """A chosen token; if asked for, its log probability and those of the best tokens, sorted.
+
+    Logarithms are natural, of the model's softmax before any filter, penalty or temperature.
+    """
+
+    id: int
+    logprob: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 class Sampler:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.kv.kv_cut import Cut
-from sharpi.engine.kv.pages import CachedPage, State
+from sharpi.engine.kv.pages import CachedPage, Cut, State
 from sharpi.engine.kv.window_pages import HeldWindows
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
 from sharpi.errors import ContextFullError

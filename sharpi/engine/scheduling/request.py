@@ -6,9 +6,13 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.kv.kv_cut import Cut
-from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
+from sharpi.engine.kv.pages import Cut
+from sharpi.engine.sampling.generation_state import (
+    FinishInfo,
+    GenerationState,
+    PrefillProgress,
+    TextDelta,
+)
 from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache

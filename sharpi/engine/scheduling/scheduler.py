@@ -7,18 +7,24 @@ On the CPU a token's bits do not depend on the other requests, and neither does 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.kv.kv_cut import cut_of
-from sharpi.engine.sampling.generation_state import GenerationState
-from sharpi.engine.sampling.text_delta import FinishInfo, FinishReason, PrefillProgress, TextDelta
+from sharpi.engine.kv.pages import cut_of
+from sharpi.engine.sampling.generation_state import (
+    FinishInfo,
+    FinishReason,
+    GenerationState,
+    PrefillProgress,
+    TextDelta,
+)
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
 from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
-from sharpi.engine.scheduling.slot_texts import SlotTexts
 from sharpi.engine.scheduling.steps import (
     FaultIsolation,
     Model,
@@ -31,6 +37,9 @@ from sharpi.engine.scheduling.steps import (
 )
 from sharpi.errors import UsageError
 from sharpi.settings import GenerationRequest
+
+if TYPE_CHECKING:
+    from sharpi.engine.scheduling.slot_texts import SlotTexts
 
 # The logits of an output, or only the id of the largest.
 Choice = npt.NDArray[np.float32] | int
@@ -63,7 +72,6 @@ class Scheduler:
         self._composer = StepComposer(model.runner, self._run_queue, self._fail)
         self._faults = FaultIsolation()
         self._proposer = model.proposer()
-        self.slots = SlotTexts(self.cache, model.runner, self._run_queue.slot_texts)
         self.num_generated_tokens = 0
         self.num_prefill_tokens = 0
 
@@ -114,6 +122,13 @@ class Scheduler:
         """Ends a request now, on the engine's thread; does nothing if it has ended."""
         self.cancel(request_id)
         self._take_in()
+
+    @cached_property
+    def slots(self) -> "SlotTexts":
+        """Saves and restores the last text of each slot."""
+        from sharpi.engine.scheduling.slot_texts import SlotTexts
+
+        return SlotTexts(self.cache, self._runner, self._run_queue.slot_texts)
 
     @property
     def num_waiting(self) -> int:

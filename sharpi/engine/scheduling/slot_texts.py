@@ -31,8 +31,8 @@ from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import place
 from sharpi.errors import ContextFullError
-from sharpi.ops.cpu.buffers import aligned_bytes
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
+from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 
 class PageSizes(NamedTuple):

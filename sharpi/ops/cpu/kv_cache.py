@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.errors import UsageError
-from sharpi.ops.cpu.buffers import aligned_bytes
+from sharpi.ops.cpu.recorder_tape import aligned_bytes
 from sharpi.ops.interface import AttentionShape
 from sharpi.ops.recurrent import RecurrentShape, StateLayout
 from sharpi.settings import F16_TYPES, KvType, KvTypes

@@ -17,8 +17,7 @@ from msgspec import Struct
 from sharpi.errors import SharpiError
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import PageSpan
-from sharpi.ops.cpu.library import load_library
-from sharpi.ops.cpu.thread_pool import Place, ThreadPool
+from sharpi.ops.cpu.library import Place, ThreadPool, load_library
 
 IntArray = npt.NDArray[np.int32]
 Rounding = Literal["int8", "int16", "f32"]

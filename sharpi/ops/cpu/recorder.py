@@ -9,11 +9,10 @@ from ctypes import c_int32, c_void_p
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import ConvolutionParams, DeltaNetParams, Mamba2Params, OpKind
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, rotation_sizes, value_stride
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cpu.recorder_experts import ExpertsRecorder
-from sharpi.ops.cpu.recorder_tape import Tape
+from sharpi.ops.cpu.recorder_tape import Buffer, Tape
 from sharpi.ops.interface import Activation, AttentionShape, ExpertSource, FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,

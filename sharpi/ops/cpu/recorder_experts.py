@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.recorder_rows import LinearRecorder, RowRecorder
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.interface import (
     Activation,
     ExpertSource,

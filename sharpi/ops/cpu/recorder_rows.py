@@ -5,8 +5,7 @@ from ctypes import Structure, c_int32
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.buffers import Buffer
-from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Tape
+from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Buffer, Tape
 from sharpi.ops.interface import FloatArray, HeadGate, Matrix, RopeTable
 
 

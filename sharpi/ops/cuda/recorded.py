@@ -9,7 +9,7 @@ from msgspec import Struct
 from sharpi.device.device import AttendShape, Device, Work
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
 from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch

@@ -10,8 +10,8 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Memory, Span
 from sharpi.errors import UnsupportedModelError
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer, assign_offsets
 from sharpi.ops.cpu.program import ProgramLimits
+from sharpi.ops.cpu.recorder_tape import Buffer, assign_offsets
 from sharpi.ops.cuda.features import GpuFeatures
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.attention import heads

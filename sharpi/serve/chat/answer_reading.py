@@ -8,7 +8,8 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, SampledToken, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, PrefillProgress, TextDelta
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.chat_call import (
     AnswerDelta,
     AnswerDeltaOrEnd,

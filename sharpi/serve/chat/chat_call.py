@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from sharpi.dialogue.answer_text import AnswerEvent
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.host.answer_group import AnswerRequest
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.settings import GenerationRequest

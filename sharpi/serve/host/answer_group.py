@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.sampling.text_delta import FinishInfo, PrefillProgress, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, PrefillProgress, TextDelta
 from sharpi.serve.host.metrics import AnswerMeter, Metrics
 from sharpi.serve.http.access import current_client
 from sharpi.serve.http.errors import stopping

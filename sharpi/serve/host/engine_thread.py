@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.engine.scheduling.request import RequestId
 from sharpi.errors import ModelFileError
 from sharpi.serve.host.answer_group import QueuedAnswer

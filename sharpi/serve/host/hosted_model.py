@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.mapped_file import MappedFile, check_not_empty
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.generation_state import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
 from sharpi.experts.stats.stats import ExpertStats

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.serve.host.hosted_model import ExpertCounts, ModelSnapshot
 
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

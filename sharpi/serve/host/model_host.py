@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from starlette.types import Scope
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.engine.sequence import PromptScores
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest
 from sharpi.serve.host.engine_thread import EngineThread

@@ -9,7 +9,8 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.engine.sampling.text_delta import PrefillProgress, SampledToken
+from sharpi.engine.sampling.generation_state import PrefillProgress
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import (
     CollectedAnswer,
     answer_events,

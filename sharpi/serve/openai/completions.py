@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.answer_text import Text
-from sharpi.engine.sampling.text_delta import SampledToken
+from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import collect, total_usage
 from sharpi.serve.chat.chat_call import (
     AnswerDelta,

@@ -8,7 +8,7 @@ from command_line import CommandLine
 from fake_engine import FakeEngine, FakeGeneration, FakeTimings, FakeTokenizer
 
 from sharpi.cli.chat.reply import ReasoningStyle, drafts_line, reasoning_of, stream, timings_line
-from sharpi.engine.sampling.text_delta import Timings
+from sharpi.engine.sampling.generation_state import Timings
 from sharpi.speculation.statistics import DraftStatistics
 
 PIECES = ["<th", "ink>Hm", "m.</think>", "Par", "is"]

@@ -15,7 +15,7 @@ from sharpi.device.launch import Span
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
-from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import Chunk, ExpertStream
 from sharpi.ops.cuda.recorded import Copy, PassCounts
 from sharpi.ops.cuda.recording import Recording

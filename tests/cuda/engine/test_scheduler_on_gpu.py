@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.generation_state import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.experts.trace.trace import read_trace
 from sharpi.settings import ExpertConfig, GenerationRequest, Miss, SamplingParams

@@ -69,14 +69,13 @@ class TimedClient:
 
 def model_with_few_slots() -> Any:
     layers = [SimpleNamespace(index=0, ram_slots=4, num_experts=8)]
-    return SimpleNamespace(
+    decided = SimpleNamespace(
         file=SimpleNamespace(parts=[Path("model.gguf")], missing_parts=frozenset()),
-        config=SimpleNamespace(num_layers=1, num_experts=8, num_experts_per_token=2),
-        weights=None,
+        model=SimpleNamespace(num_layers=1, num_experts=8, num_experts_per_token=2),
         settings=SimpleNamespace(instruction_set="avx2"),
         plan=SimpleNamespace(is_mapped=False, gpus=(), layers=layers),
-        tier=object(),
     )
+    return SimpleNamespace(decided=decided, weights=None, tier=object())
 
 
 @pytest.fixture

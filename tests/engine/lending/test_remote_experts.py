@@ -15,8 +15,8 @@ from sharpi.engine.backends.model_part import ModelPart
 from sharpi.engine.engine import Engine
 from sharpi.engine.lending.expert_client import ExpertClient
 from sharpi.engine.lending.lender import MAX_TOKENS, WARM_UP, ExpertPrograms, Loan
+from sharpi.engine.load_decisions import LayerShare, LoadedModel
 from sharpi.engine.loader import load_engine
-from sharpi.engine.sockets import LayerShare, LoadedModel
 from sharpi.errors import ClusterError
 from sharpi.experts.stats.stats_file import contradiction, format_stats, from_json, to_json
 from sharpi.gguf.reader import open_gguf
@@ -76,7 +76,7 @@ class Ranks(LayerShare):
             OtherRank(rank, own, self._lost_after) for rank, own in enumerate(self._programs, 1)
         ]
         names = [f"rank {channel.other}" for channel in self.channels]
-        shape = loaded.config.num_layers, loaded.config.num_experts
+        shape = loaded.decided.model.num_layers, loaded.decided.model.num_experts
         fallback = _programs(loaded, layers)
         self.client = ExpertClient(shape, loans, self.channels, names, fallback, self.said.append)  # type: ignore[arg-type]
         if self.begins_paused:
@@ -97,8 +97,8 @@ class Ranks(LayerShare):
 
 
 def _programs(loaded: LoadedModel, layers: set[int]) -> ExpertPrograms:
-    used = loaded.config.num_experts_per_token
-    return ExpertPrograms(loaded.weights, loaded.settings, used, layers)
+    used = loaded.decided.model.num_experts_per_token
+    return ExpertPrograms(loaded.weights, loaded.decided.settings, used, layers)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.engine.engine import Engine
-from sharpi.engine.sampling.text_delta import TextDelta
+from sharpi.engine.sampling.generation_state import TextDelta
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ContextFullError, ModelFileError, UsageError
 from sharpi.settings import SamplingParams

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.ops.cpu.buffers import ALIGNMENT, Buffer, aligned_bytes, assign_offsets
+from sharpi.ops.cpu.recorder_tape import ALIGNMENT, Buffer, aligned_bytes, assign_offsets
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 500), st.integers(0, 20), st.integers(0, 6), st.booleans()),

@@ -11,8 +11,8 @@ from replay import Native, matrix, stacked
 
 from sharpi.hardware.topology import ThreadPlace
 from sharpi.ops.cpu.abi import PageSpan
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import place_pages
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.interface import Activation, ExpertWeights, Router
 
 pytestmark = pytest.mark.native

@@ -11,7 +11,7 @@ import pytest
 from clients import anthropic
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.generation_state import FinishInfo
 from sharpi.errors import ContextFullError
 from sharpi.serve.http.errors import busy
 

@@ -7,7 +7,7 @@ import pytest
 from scripted_host import ScriptedHost
 
 from sharpi.dialogue.answer_text import Text
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.generation_state import FinishInfo
 from sharpi.serve.chat.answer_reading import answers
 from sharpi.serve.chat.chat_call import AnswerDelta, AnswerEnd, PromptRequest
 from sharpi.settings import GenerationRequest

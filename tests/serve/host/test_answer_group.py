@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.serve.host import answer_group
 from sharpi.serve.host.answer_group import AnswerGroup, AnswerRequest, QueuedAnswer
 from sharpi.serve.host.metrics import Metrics

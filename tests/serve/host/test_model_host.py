@@ -12,7 +12,7 @@ from answer_items import items_of
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
-from sharpi.engine.sampling.text_delta import FinishInfo, TextDelta
+from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.errors import ContextFullError, ModelFileError
 from sharpi.resources import demo_model
 from sharpi.serve.chat.chat_model import ChatModels

@@ -9,7 +9,7 @@ import pytest
 from clients import openai
 from scripted_host import MODEL, ScriptedHost
 
-from sharpi.engine.sampling.text_delta import FinishInfo
+from sharpi.engine.sampling.generation_state import FinishInfo
 
 WEATHER: Any = {
     "type": "function",

@@ -12,7 +12,7 @@ from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory, pages_of
 from sharpi.engine.backends.gpu.part_recorder import GpuPass, GpuPrompts, PartRecorder, gpu_passes
 from sharpi.engine.backends.gpu.slots import GpuSlots
-from sharpi.engine.backends.gpu.tier import TierSteps
+from sharpi.engine.backends.gpu.tier import GpuTier, TierSteps
 from sharpi.engine.backends.model_part import (
     KeptRoutes,
     Segment,
@@ -54,6 +54,9 @@ class GpuPart(RecordedPart[GpuProgram]):
     splits_steps = True
     cache: GpuKvCache
     states: GpuStates
+    device: Device
+    gpu_tier: GpuTier | None
+    hidden: Values = np.zeros((0, 0), np.float32)
 
     def __init__(
         self,

@@ -19,10 +19,9 @@ from sharpi.errors import DeviceError, SharpiError
 from sharpi.native import declare
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.library import load_library
+from sharpi.ops.cpu.library import ThreadPool, load_library
 from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cpu.recorder_experts import piece_params
-from sharpi.ops.cpu.thread_pool import ThreadPool
 from sharpi.ops.cuda.launchers.experts.host_items import (
     PREDICTED_WORDS,
     HostItems,

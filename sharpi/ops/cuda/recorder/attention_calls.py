@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, rotation_sizes
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.kv_cache import GpuKvCache, types_of
 from sharpi.ops.cuda.launchers.attention import attention, heads
 from sharpi.ops.cuda.launchers.attention import tiled_attention as tiles

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.experts_grouped import fills_tiles
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, items_to_f16, to_f16

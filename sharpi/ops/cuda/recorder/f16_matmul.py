@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
-from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.features import LIBRARY
 from sharpi.ops.cuda.launchers import elementwise, f16_rows
 from sharpi.ops.cuda.recorded import Call, Product, StepShape

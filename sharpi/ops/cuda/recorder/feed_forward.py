@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.launchers.experts.experts_grouped import fills_tiles, supports_f16_tiles
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorded import RecordedTensor

@@ -12,8 +12,8 @@ from msgspec import Struct
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.launchers import elementwise, f16_rows
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, route

@@ -18,8 +18,8 @@ from msgspec import Struct
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cpu.buffers import Buffer
 from sharpi.ops.cpu.program import IntArray
+from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.recorded import Calls, MissMode, StepShape
 from sharpi.ops.cuda.recording import Stage
 from sharpi.ops.cuda.replay.program import GpuProgram
