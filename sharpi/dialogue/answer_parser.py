@@ -5,7 +5,7 @@ which a marker begins each tool call.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sharpi.dialogue.answer_text import (
     AnswerEvent,
@@ -108,12 +108,11 @@ class Spacing:
 class MarkedAnswer(ABC):
     """Reads reasoning, then text and tool calls.
 
-    `openings`: the markers that may begin a call.
+    `openings`: the markers that may begin a call, in a code block or not.
     """
 
     openings: tuple[str, ...]
     reasoning: ReasoningMarkers | None = None
-    answer_markers: tuple[str, ...] = ()  # mark the answer, and are no part of it
 
     @abstractmethod
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -123,12 +122,13 @@ class MarkedAnswer(ABC):
         """
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call without an opening marker at the beginning of an answer.
-
-        Returns False if the text is not a call.
-        """
+        """Reads a call without an opening marker; returns False if the text is not a call."""
         yield from ()
         return False
+
+    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
+        """Returns the texts that begin a call without a marker after other text."""
+        return ()
 
     def read_answer(
         self,
@@ -141,15 +141,22 @@ class MarkedAnswer(ABC):
 
         A call ends reasoning that the model has not closed.
         """
-        openings = self.openings if calls.tools else ()
+        openings = _with_fences(self.openings) if calls.tools else ()
         if reasoning is not None:
             yield from self._read_reasoning(source, calls, reasoning, openings, starts_inside)
         if calls.tools and not calls.count:
-            yield from self._or_text(source, self.read_bare_call(source, calls), "")
-        markers = (*openings, *self.answer_markers, *(reasoning.around_answer if reasoning else ()))
-        while (marker := (yield from source.emit_until(markers, Text))) is not None:
-            if marker in openings:
-                yield from self._or_text(source, self.read_call(source, marker, calls), marker)
+            start = source.at
+            if not (yield from self.read_bare_call(source, calls)):
+                source.at = start
+        bare = self.bare_openings(calls)
+        around = reasoning.around_answer if reasoning is not None else ()
+        while marker := (yield from source.emit_until((*openings, *bare, *around), Text)):
+            if marker in around:
+                continue
+            start = source.at
+            if not (yield from self._read_marked(source, marker, calls, bare)):
+                source.at = start
+                yield Text(marker)
 
     def _read_reasoning(
         self,
@@ -161,13 +168,15 @@ class MarkedAnswer(ABC):
     ) -> Steps[None]:
         """Yields the events of the reasoning before the answer, which may have several blocks."""
         is_inside = starts_inside
+        markers = (reasoning.opening, reasoning.closing)  # of which the second may come alone
         while True:
             if is_inside and (yield from self._read_block(source, calls, reasoning, openings)):
                 return
             start = source.at
             yield from source.skip_blanks()
-            is_inside = yield from source.accept(reasoning.opening)
-            if not is_inside:
+            marker = yield from source.accept_any(markers)
+            is_inside = marker == reasoning.opening
+            if marker is None:
                 source.at = start
                 return
 
@@ -183,23 +192,38 @@ class MarkedAnswer(ABC):
         markers = (reasoning.closing, *openings)
         while (marker := (yield from source.emit_until(markers, Reasoning))) in openings:
             start = source.at
-            if (yield from self.read_call(source, str(marker), calls)):
+            if (yield from self._read_marked(source, str(marker), calls)):
                 yield from source.accept_marker(reasoning.closing)
                 return True
             source.at = start
             yield Reasoning(str(marker))
         return False
 
-    def _or_text(self, source: AnswerText, reading: Steps[bool], opening: str) -> Steps[None]:
-        """Runs `reading`, which reads a call; if it returns False, yields `opening` as text.
+    def _read_marked(
+        self, source: AnswerText, marker: str, calls: Calls, bare: tuple[str, ...] = ()
+    ) -> Steps[bool]:
+        """Reads a call after its marker, which may begin a code block."""
+        if marker in bare:
+            source.at -= len(marker)
+            return (yield from self.read_bare_call(source, calls))
+        opening = marker if marker in self.openings else marker.partition("\n")[2]
+        if not (yield from self.read_call(source, opening, calls)):
+            return False
+        if opening != marker:
+            yield from source.accept_marker(_FENCE)
+        return True
 
-        Reading then continues after the opening.
-        """
-        start = source.at
-        if not (yield from reading):
-            source.at = start
-            if opening:
-                yield Text(opening)
+
+_FENCE = "```"
+
+
+def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
+    languages = ("", "json", "xml", "tool_call")
+    return tuple(
+        before + opening
+        for opening in openings
+        for before in ("", *(f"{_FENCE}{language}\n" for language in languages))
+    )
 
 
 class BracketedCalls(MarkedAnswer):

@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 
 from sharpi.dialogue.tools import Tool
+from sharpi.tokenizer.reasoning import unfinished
 
 
 class Reasoning(Struct, frozen=True):
@@ -85,7 +86,7 @@ class AnswerText:
         while True:
             before, marker = _cut(self.rest, markers)
             if marker is None and not self.is_ended:
-                before = before[: len(before) - _unfinished(before, markers)]
+                before = before[: len(before) - unfinished(before, markers)]
             if before:
                 yield event(self.take(len(before)))
             if marker is not None:
@@ -180,12 +181,3 @@ def _cut(text: str, markers: Collection[str]) -> tuple[str, str | None]:
         return text, None
     at, _, marker = min(found)
     return text[:at], marker
-
-
-def _unfinished(text: str, markers: Collection[str]) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of a marker."""
-    longest = max(map(len, markers), default=1) - 1
-    for length in range(min(len(text), longest), 0, -1):
-        if any(marker.startswith(text[-length:]) for marker in markers):
-            return length
-    return 0

@@ -41,8 +41,9 @@ class CallGrammar:
 
     def text_until(self, closing: str) -> str:
         """Returns an expression for any text up to and including the first `closing`."""
-        if any(closing.startswith(marker) for marker in self._control):
-            return f"/(?s:.*)/ {self.literal(closing)}"
+        marked = closing.lstrip()
+        if any(marked.startswith(marker) for marker in self._control):
+            return f"/(?s:.*)/ {self.literal(marked)}"
         return self.rule("/(?s:.*)/", f"[suffix={_quoted(closing)}]")
 
     def json(self, schema: Mapping[str, Any]) -> str:

@@ -5,26 +5,15 @@ The model's own tool format is chosen by the markers of its chat template and vo
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
+
+from msgspec.structs import replace
 
 from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.answer_text import AnswerText, Calls
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.deepseek import CALLS_BEGIN, DeepSeek
-from sharpi.dialogue.formats.gemma4 import CALL_BEGIN, Gemma4
-from sharpi.dialogue.formats.glm import Glm
+from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.formats.harmony import FINAL, START, Harmony
-from sharpi.dialogue.formats.hermes import Hermes
-from sharpi.dialogue.formats.invoke_tags import DEEPSEEK_V4, DEEPSEEK_V32, MINIMAX, InvokeTags
-from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
-from sharpi.dialogue.formats.kimi import SECTION_BEGIN, Kimi
-from sharpi.dialogue.formats.lfm2 import LIST_BEGIN, Lfm2
-from sharpi.dialogue.formats.llama3 import Llama3
-from sharpi.dialogue.formats.mistral import Mistral
-from sharpi.dialogue.formats.qwen_coder import QwenCoder
-from sharpi.dialogue.formats.solar import SECTION_BEGIN as SOLAR_SECTION
-from sharpi.dialogue.formats.solar import Solar
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.template_capabilities import (
     MOVES,
@@ -37,51 +26,6 @@ from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer
-
-
-def choose_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> ToolFormat:
-    """Returns the tool format whose markers the chat template has; Hermes if it has none."""
-    template = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
-
-    def is_known(marker: str) -> bool:
-        return marker in template or tokenizer.id_of(marker) is not None
-
-    if "<|channel|>" in template and is_known("<|message|>"):
-        return Harmony()
-    if CALLS_BEGIN in template:
-        return DeepSeek(has_blocks="```json" in template)
-    if SECTION_BEGIN in template:
-        return Kimi()
-    if LIST_BEGIN in template:
-        return Lfm2()
-    if CALL_BEGIN in template:
-        return Gemma4()
-    if MINIMAX.opening in template:
-        return InvokeTags(MINIMAX)
-    if DEEPSEEK_V4.prefix in template:  # whose templates put their tags together
-        return InvokeTags(DEEPSEEK_V32 if "function_calls" in template else DEEPSEEK_V4)
-    if SOLAR_SECTION in template:
-        return Solar()
-    for notation in NOTATIONS:
-        if notation.opening in template:
-            return JsonLists(notation)
-    if "<tool_call>" in template or "<function=" in template:
-        return _in_tags(template)
-    if "[TOOL_CALLS]" in template:
-        return Mistral(is_newer="[ARGS]" in template, has_ids="[CALL_ID]" in template)
-    if "<|python_tag|>" in template or "ipython" in template:
-        return Llama3()
-    if tokenizer.id_of(LIST_BEGIN) is not None:  # whose templates show no calls
-        return Lfm2()
-    return Hermes()
-
-
-def _in_tags(template: str) -> ToolFormat:
-    """Returns the format of a template with `<tool_call>` tags, by the tags inside them."""
-    if "<arg_key>" in template:
-        return Glm()
-    return QwenCoder() if "<function=" in template and "<parameter=" in template else Hermes()
-
 
 _INSTRUCTION = """\
 # Tools
@@ -114,12 +58,13 @@ def tool_object(tool: Tool) -> dict[str, object]:
     return {"type": "function", "function": function}
 
 
+_UNKNOWN = "calls of tools may stay text: this chat template's notation of them is not known"
 _BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
 
 
 def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
     """Returns a model's dialogue format, from its chat template and vocabulary."""
-    return DialogueFormat(tokenizer, chat_format, choose_format(tokenizer, chat_format))
+    return DialogueFormat(tokenizer, chat_format, probe_template(chat_format))
 
 
 class DialogueFormat:
@@ -127,12 +72,19 @@ class DialogueFormat:
 
     `shows_special`: a GenerationRequest must show control tokens, because markers of calls or of
     reasoning are control tokens. `reasoning`: the markers around reasoning; None without any.
+    `note`: a line for the user if the notation of the template's calls is not known; else None.
     """
 
-    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat, form: ToolFormat) -> None:
-        self._tokenizer, self._chat_format, self.form = tokenizer, chat_format, form
-        self.shows_special = any(self._is_control(marker) for marker in form.markers)
-        self.reasoning: ReasoningMarkers | None = form.reasoning or find_markers(tokenizer)
+    def __init__(
+        self, tokenizer: Tokenizer, chat_format: ChatFormat, capabilities: TemplateCapabilities
+    ) -> None:
+        self._tokenizer, self._chat_format = tokenizer, chat_format
+        self._capabilities = capabilities
+        source = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
+        self.form, is_known = choose_format(tokenizer, source, capabilities.shown_call)
+        self.note = None if is_known or not capabilities.shows_tools else _UNKNOWN
+        self.shows_special = any(self._is_control(marker) for marker in self.form.markers)
+        self.reasoning = self.form.reasoning or self._markers()
 
     def render(
         self,
@@ -152,25 +104,18 @@ class DialogueFormat:
         instruction = "" if self._capabilities.shows_tools else self._instruction(shown)
         prepared = prepare(messages, self._capabilities, self.form, instruction)
         thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
-        no_tools = NO_TOOLS if self._capabilities.needs_tools and not shown else {}
+        objects = [] if instruction else [tool_object(tool) for tool in shown]
+        no_tools = NO_TOOLS if self._capabilities.needs_tools and not objects else {}
         return self._chat_format.render(
             prepared,
-            tools=[tool_object(tool) for tool in shown],
+            tools=objects,
             enable_thinking=enable_thinking,
             extra={**no_tools, **thinking, **(extra or {})},
         )
 
-    @property
-    def note(self) -> str | None:
-        """A line for the user if the notation of the template's calls is not known; else None."""
-        is_known = not isinstance(self.form, Hermes) or "<tool_call>" in self._chat_format.source
-        if is_known or not self._capabilities.shows_tools:
-            return None
-        return "calls of tools may stay text: this chat template's notation of them is not known"
-
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yields what the chat template holds, and what happens to messages that it cannot hold."""
-        yield "tool calls", self.note or f"in the notation of {type(self.form).__name__}"
+        yield "tool calls", self.note or f"in the notation of {self.form.name}"
         if self.reasoning is not None:
             yield "reasoning", f"between {self.reasoning.opening!r} and {self.reasoning.closing!r}"
         for name, (what, move) in MOVES.items():
@@ -226,6 +171,9 @@ class DialogueFormat:
             and token_id not in self._tokenizer.end_ids
         )
 
-    @cached_property
-    def _capabilities(self) -> TemplateCapabilities:
-        return probe_template(self._chat_format)
+    def _markers(self) -> ReasoningMarkers | None:
+        """Returns the markers of reasoning, without markers of answers that are around results."""
+        markers, shown = find_markers(self._tokenizer), self._capabilities.shown_call
+        if markers is None or shown is None or not shown.shows_result_in(markers.around_answer[:1]):
+            return markers
+        return replace(markers, around_answer=())

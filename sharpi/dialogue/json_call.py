@@ -2,23 +2,32 @@
 
 import json
 from collections.abc import Callable, Collection
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 
 _OPENING, _CLOSING = "{[", "}]"
+_QUOTES = "\"'"
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_FENCES = ("```json", "```python", "```")
 
 
 class JsonSpan:
-    """Finds the end of a value that begins with `{`, `[` or `"`, then sets `is_complete`."""
+    """Finds the end of a value that begins with `{`, `[` or a quote, then sets `is_complete`.
+
+    What models take from Python becomes JSON: single quotes, `True`, `False`, `None`, and a comma
+    after the last item.
+    """
 
     def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = self._is_escaped = self.is_complete = False
+        self._depth, self._quote, self._is_escaped = 0, "", False
+        self._word = self._comma = ""  # held back: a word, or a comma and the blanks after it
+        self.is_complete = False
 
     def feed(self, text: str) -> tuple[str, int]:
-        """Returns the part of `text` within the value, escaped, and the part's unescaped length."""
+        """Returns the JSON of the part of `text` within the value, and that part's length."""
         parts = []
         for count, character in enumerate(text, 1):
             parts.append(self._take(character))
@@ -27,24 +36,60 @@ class JsonSpan:
         return "".join(parts), len(text)
 
     def _take(self, character: str) -> str:
-        if self._in_string:
+        if self._quote:
             return self._take_in_string(character)
-        self._in_string = character == '"'
+        if self._comma and character.isspace():
+            self._comma += character
+            return ""
+        before = "" if character in _CLOSING else self._comma
+        self._comma = ""
+        if character.isalpha():
+            self._word += character
+            return before
+        before += _PYTHON_WORDS.get(self._word, self._word)
+        self._word = ""
+        if character == ",":
+            self._comma = character
+            return before
+        if character in _QUOTES:
+            self._quote = character
+            return before + '"'
         self._depth += (character in _OPENING) - (character in _CLOSING)
         self.is_complete = character in _CLOSING and self._depth <= 0
-        return character
+        return before + character
 
     def _take_in_string(self, character: str) -> str:
         if self._is_escaped:
             self._is_escaped = False
-        elif character == "\\":
+            return character if character == "'" else "\\" + _escaped(character)
+        if character == "\\":
             self._is_escaped = True
-        elif character == '"':
-            self._in_string = False
+            return ""
+        if character == self._quote:
+            self._quote = ""
             self.is_complete = self._depth == 0
-        elif character < " ":
-            return json.dumps(character)[1:-1]
-        return character
+            return '"'
+        return '\\"' if character == '"' else _escaped(character)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if character < " " else character
+
+
+def json_value(text: str) -> Any:
+    """Returns the value that a JSON text, or a list or object in Python's notation, stands for.
+
+    Raises ValueError for any other text.
+    """
+    text = _PYTHON_WORDS.get(text, text)
+    if text.startswith(tuple(_OPENING)):
+        value, length = JsonSpan().feed(text)
+        text = value + text[length:].strip(f" \n{_CLOSING}")  # of which there may be too many
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
 
 
 def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps[bool]:
@@ -84,7 +129,7 @@ def pass_text(
 
 def read_value(source: AnswerText) -> Steps[str | None]:
     """Reads the next JSON value of any type and returns its text; None if it is incomplete."""
-    if (yield from source.next()) not in tuple('{["'):
+    if (yield from source.next()) not in tuple(_OPENING + _QUOTES):
         return (yield from _read_word(source))
     span, parts = JsonSpan(), list[str]()
     while not span.is_complete:
@@ -100,7 +145,7 @@ def read_value(source: AnswerText) -> Steps[str | None]:
 
 def read_string(source: AnswerText) -> Steps[str | None]:
     """Reads the next JSON string and returns its decoded text; None if no valid string follows."""
-    if (yield from source.next()) != '"':
+    if (yield from source.next()) not in tuple(_QUOTES):
         return None
     text = yield from read_value(source)
     try:
@@ -158,24 +203,37 @@ def read_call(
     return True
 
 
-def read_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads an object, or a list up to its end or to the first object that is no call.
+def read_calls(
+    source: AnswerText, calls: Calls, names: Collection[str] | None = None
+) -> Steps[bool]:
+    """Reads calls in a list or one after another, up to the first object that is no call.
 
-    Returns False if it has read no call.
+    There may be a code block around them. Returns False if it has read no call.
     """
-    if not (yield from source.accept("[")):
-        return (yield from read_call(source, calls))
-    count = calls.count
+    has_fence = yield from accept_fence(source)
+    is_list = yield from source.accept("[")
+    count, end = calls.count, source.at
     while True:
         yield from source.skip_blanks()
-        start = source.at
-        if not (yield from read_call(source, calls)):
-            source.at = start
-            return calls.count > count
+        if not (yield from read_call(source, calls, names)):
+            break
+        end = source.at
         yield from source.skip_blanks()
-        if not (yield from source.accept(",")):
-            yield from source.accept_marker("]")
-            return True
+        yield from source.accept_any((",", ";"))
+    source.at = end
+    if is_list and calls.count > count:
+        yield from source.accept_marker(",")
+        yield from source.accept_marker("]")
+    if has_fence and calls.count > count:
+        yield from source.accept_marker(_FENCES[-1])
+    return calls.count > count
+
+
+def accept_fence(source: AnswerText) -> Steps[bool]:
+    """Reads the line that begins a code block, and blanks; returns whether there is one."""
+    has_fence = (yield from source.accept_any(_FENCES)) is not None
+    yield from source.skip_blanks()
+    return has_fence
 
 
 def _read_member(
@@ -226,8 +284,8 @@ def _object_text(text: str) -> str | None:
     try:
         value = json.loads(text)
         if isinstance(value, str):
-            text = value
-            value = json.loads(value)
+            value = json_value(value)
+            text = json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
     if value is None:

@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct
 
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
-from sharpi.dialogue.json_call import pass_text
+from sharpi.dialogue.json_call import json_value, pass_text
 from sharpi.dialogue.tools import Tool
 
 _MAX_REFERENCES = 16
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
@@ -24,11 +23,6 @@ def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
             break
         schema = _referenced(tool.parameters, schema["$ref"])
     return schema if isinstance(schema, Mapping) else {}
-
-
-def is_text(schema: Mapping[str, Any]) -> bool:
-    """Returns whether a schema allows only strings, so that text such as `3` is a string."""
-    return _types(schema) == {"string"}
 
 
 def may_be_text(schema: Mapping[str, Any]) -> bool:
@@ -45,11 +39,10 @@ def json_text(text: str, schema: Mapping[str, Any]) -> str:
     """
     types = _types(schema)
     word = text.strip()
-    word = _PYTHON_WORDS.get(word, word)
-    if "string" in types and not (word == "null" and "null" in types):
+    if "string" in types and not (word in ("null", "None") and "null" in types):
         return json.dumps(text, ensure_ascii=False)
     try:
-        return json.dumps(json.loads(word, parse_constant=_refuse), ensure_ascii=False)
+        return json.dumps(json_value(word), ensure_ascii=False)
     except (ValueError, RecursionError):
         return json.dumps(text, ensure_ascii=False)
 
@@ -76,10 +69,6 @@ def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
     return found
 
 
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
-
-
 class KeyedArguments:
     """Converts the arguments of the newest call to JSON events; strings stream as they arrive."""
 
@@ -87,20 +76,35 @@ class KeyedArguments:
         self._calls, self._tool = calls, calls.tools.get(name)
         self._count = 0
 
-    def pass_value(self, source: AnswerText, key: str, closings: Collection[str]) -> Steps[bool]:
-        """Yields a key, and the value that is read up to one of the closing tags, as JSON events.
+    def schema(self, key: str) -> Mapping[str, Any]:
+        """Returns the JSON schema of an argument; empty if the tool does not define it."""
+        return property_schema(self._tool, key)
 
-        Returns False if the answer ends before a closing tag.
-        """
+    def is_text(self, key: str) -> bool:
+        """Returns whether an argument can only be a string."""
+        return _types(self.schema(key)) == {"string"}
+
+    def json(self, key: str, value: str) -> AnswerEvent:
+        """Returns the event of an argument with the JSON text of its value."""
         opening = "{" if self._count == 0 else ", "
         self._count += 1
-        yield self._calls.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
-        schema = property_schema(self._tool, key)
-        if not is_text(schema):
-            text, closing = yield from source.read_until(closings)
-            yield self._calls.arguments(json_text(text, schema))
-            return closing is not None
-        return (yield from pass_text(source, self._calls.arguments, closings))
+        return self._calls.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: {value}")
+
+    def pass_value(
+        self, source: AnswerText, key: str, closings: Collection[str], says_text: bool = False
+    ) -> Steps[bool]:
+        """Yields a key, and the value that is read up to one of the closing tags, as JSON events.
+
+        `says_text`: the model says that it is a string. Returns False if the answer ends before a
+        closing tag.
+        """
+        schema = self.schema(key)
+        if self.is_text(key) or (says_text and not _types(schema)):
+            yield self.json(key, "")
+            return (yield from pass_text(source, self._calls.arguments, closings))
+        text, closing = yield from source.read_until(closings)
+        yield self.json(key, json_text(text, schema))
+        return closing is not None
 
     def end(self) -> Iterator[AnswerEvent]:
         """Yields the event that closes the JSON object after the last argument."""
@@ -133,17 +137,18 @@ def values_in_order(tool: Tool) -> list[ArgumentSpec]:
 
 
 def keyed_expression(
-    grammar: CallGrammar, tool: Tool, opening: Callable[[str, bool], str], closing: str
+    grammar: CallGrammar, tool: Tool, around: Callable[[str, bool], tuple[str, str]]
 ) -> str:
     """Returns a grammar expression for a tool's arguments.
 
-    `opening`: returns the text before a value, from its key and whether it is a string; `closing`:
-    the text after it. A value that may be a string is any text up to `closing`. Optional arguments
-    may be missing.
+    `around`: returns an expression for what is before a value, and the text after it, from the
+    value's key and whether it is a string. A value that may be a string is any text up to the text
+    after it. Optional arguments may be missing.
     """
     parts = []
     for value in values_in_order(tool):
         is_text = bool(value.words) or may_be_text(value.schema)
+        opening, closing = around(value.key, is_text)
         if value.words:
             choices = " | ".join(map(grammar.literal, value.words))
             content = f"({choices}) {grammar.literal(closing)}"
@@ -151,6 +156,6 @@ def keyed_expression(
             content = grammar.text_until(closing)
         else:
             content = f"{grammar.json(value.schema)} {grammar.literal(closing)}"
-        part = f"{grammar.literal(opening(value.key, is_text))} {content}"
+        part = f"{opening} {content}"
         parts.append(part if value.is_required else f"({part})?")
     return " ".join(parts)

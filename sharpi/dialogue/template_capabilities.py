@@ -5,6 +5,7 @@ each template renders small test conversations, and the output is searched for t
 """
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -16,13 +17,14 @@ from sharpi.tokenizer.chat_template import ChatFormat
 
 IdStyle: TypeAlias = Literal["any", "short", "named"]
 _TOOL, _KEY, _VALUE = "probe_tool", "probe_key", "probe_value"
+PROBE_CALL = (_TOOL, {_KEY: _VALUE})
 _RESULT, _SECOND = "probe result", "probe_second"
 _IDS: dict[IdStyle, str] = {
     "any": "call_0123456789abcde{number}",
     "short": "abcdef12{number}",
     "named": "functions.{name}:{number}",
 }
-NO_TOOLS: dict[str, Any] = {"tools": []}  # where a template needs a list
+NO_TOOLS: dict[str, Any] = {"tools": [], "functions": "", "datetime": ""}  # what some need
 _USER = {"role": "user", "content": "probe user"}
 _TOOLS = [
     {
@@ -45,6 +47,17 @@ class CallStyle(Struct, frozen=True):
     as_text: bool  # passes arguments as JSON text rather than an object
     empty_content: str | None  # the content that a message with only calls must have
     one_call_per_message: bool  # the template shows at most one call per message
+
+
+class ShownCall(Struct, frozen=True):
+    """A conversation with a call and its result, as a template renders it."""
+
+    text: str
+    answers: tuple[str, ...]  # what may be the answer with the call in it
+
+    def shows_result_in(self, openings: tuple[str, ...]) -> bool:
+        """Returns whether one of the tags is around the result."""
+        return self.text.partition(_RESULT)[0].rstrip().endswith(openings)
 
 
 class Turns(Struct, frozen=True):
@@ -84,6 +97,7 @@ class TemplateCapabilities(Struct, frozen=True):
     # Renders reasoning in the key `thinking`, but not in a message with both content and calls.
     uses_thinking_key: bool
     calls: CallStyle | None  # None if no form of calls and results is rendered
+    shown_call: ShownCall | None  # None without calls
 
 
 def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
@@ -107,6 +121,7 @@ def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
         knows_developer="developer" in source,
         uses_thinking_key="message.thinking" in source and "reasoning_content" not in source,
         calls=calls,
+        shown_call=None if calls is None else _shown_call(chat_format, calls, extra),
     )
 
 
@@ -124,6 +139,22 @@ def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallSt
             shown = _TOOL in several and _SECOND in several
             return replace(style, one_call_per_message=not shown)
     return None
+
+
+def _shown_call(
+    chat_format: ChatFormat, calls: CallStyle, extra: dict[str, Any] | None
+) -> ShownCall:
+    """Renders a call and its result.
+
+    The answer begins where the prompt ends, or the user's message if that differs.
+    """
+    text = _render(chat_format, _conversation(calls, [_TOOL]), extra=extra)
+    prompts = (
+        _render(chat_format, [_USER], extra=extra, add_generation_prompt=is_prompt)
+        for is_prompt in (True, False)
+    )
+    cuts = (len(os.path.commonprefix([prompt, text])) for prompt in prompts)  # noqa: RUF071
+    return ShownCall(text, tuple(text[cut:].partition(_RESULT)[0] for cut in cuts))
 
 
 def _is_odd(text: str) -> bool:

@@ -1,6 +1,7 @@
 """ToolFormat: the protocol of classes that read and write a model family's tool calls."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -9,15 +10,20 @@ from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
+_TOKEN = re.compile(r"<[^<>\s\"]+>|\[[A-Z_]+\]|\]<\]\w+\[>\[")
 WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 class ToolFormat(Protocol):
     """A stateless reader and writer of one notation of tool calls.
 
-    `markers`: the markers of the format, some of which may be control tokens. `reasoning`: the
+    `name`: that of the family. `markers`: the markers of the format, some of which may be control
+    tokens. `reasoning`: the
     markers around reasoning, if the format defines them; else None.
     """
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def reasoning(self) -> ReasoningMarkers | None: ...
@@ -51,3 +57,8 @@ class ToolFormat(Protocol):
 def value_text(value: Any) -> str:
     """Returns an argument's text in formats without quotes: a string as it is, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def tokens_in(written: str) -> tuple[str, ...]:
+    """Returns the texts in a notation that have the form of special tokens, such as `<|end|>`."""
+    return tuple(dict.fromkeys(_TOKEN.findall(written)))

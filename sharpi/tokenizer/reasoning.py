@@ -1,43 +1,86 @@
 """Separates reasoning, such as `<think>` ... `</think>`, from the answer while it streams."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Collection, Iterator
+from typing import Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from sharpi.tokenizer.tokenizer import Tokenizer
 
 Kind = Literal["reasoning", "answer"]
 ReasoningDelta = tuple[Kind, str]
 
 
 class ReasoningMarkers(Struct, frozen=True):
-    """The marker texts that open and close reasoning, and those around the answer, if any."""
+    """The marker texts that open and close reasoning, and those around the answer, if any.
+
+    `signs`: what a chat template or a vocabulary with these markers has; empty for the closing one.
+    """
 
     opening: str
     closing: str
     around_answer: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
 
 
 THINK = ReasoningMarkers("<think>", "</think>")
 KNOWN_MARKERS = (
     THINK,
     ReasoningMarkers("[THINK]", "[/THINK]"),
-    ReasoningMarkers("<|START_THINKING|>", "<|END_THINKING|>"),
+    ReasoningMarkers("<|START_THINKING|>", "<|END_THINKING|>", ("<|START_TEXT|>", "<|END_TEXT|>")),
+    ReasoningMarkers(
+        "<|think|>",
+        "<|end|>",
+        ("<|begin|>assistant", "<|content|>", "<|end|>"),
+        signs=("<|think|>",),  # Solar Open; other templates end messages with `<|end|>`
+    ),
+    # Templates write the ending of Hy3's markers, and all of Kimi K3's, by a function.
+    ReasoningMarkers(
+        "<think:opensource>",
+        "</think:opensource>",
+        signs=("</think:opensource>", "'</think{}>'.format"),
+    ),
+    ReasoningMarkers(
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+        ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+        signs=("open_tag('think'",),
+    ),
+    ReasoningMarkers("<mm:think>", "</mm:think>"),
+    ReasoningMarkers("<seed:think>", "</seed:think>"),
+    ReasoningMarkers("<|inner_prefix|>", "<|inner_suffix|>"),
+    ReasoningMarkers(
+        "Here are my reasoning steps:\n",
+        "[BEGIN FINAL RESPONSE]",
+        ("[END FINAL RESPONSE]",),
+    ),
 )
-
-
+# Texts that mark nothing but reasoning.
+REASONING_TEXTS = tuple(
+    text
+    for markers in KNOWN_MARKERS
+    if not markers.signs or markers.closing in markers.signs
+    for text in (markers.opening, markers.closing)
+)
 _AROUND_ANSWERS = (("<response>", "</response>"), ("<answer>", "</answer>"))
 
 
-def find_markers(tokenizer: Tokenizer) -> ReasoningMarkers | None:
+class NamedTokens(Protocol):
+    """What tells a model's markers: its chat template, and the ids of its tokens."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+
+    def id_of(self, text: str) -> int | None: ...
+
+
+def find_markers(tokenizer: NamedTokens) -> ReasoningMarkers | None:
     """Returns the reasoning markers in the chat template or the vocabulary; None without any."""
     template = tokenizer.chat_template or ""
     around = next((pair for pair in _AROUND_ANSWERS if pair[1] in template), ())
     for markers in KNOWN_MARKERS:
-        if markers.closing in template or tokenizer.id_of(markers.closing) is not None:
-            return replace(markers, around_answer=around)
+        signs = markers.signs or (markers.closing,)
+        if any(sign in template or tokenizer.id_of(sign) is not None for sign in signs):
+            return replace(markers, around_answer=markers.around_answer or around)
     return None
 
 
@@ -66,7 +109,7 @@ class ReasoningSplitter:
             if before:
                 yield self._kind, before
             self._inside, self._held = not self._inside, after
-        certain = len(self._held) - _unfinished(self._held, self._awaited)
+        certain = len(self._held) - unfinished(self._held, [self._awaited])
         shown, self._held = self._held[:certain], self._held[certain:]
         if shown:
             yield self._kind, shown
@@ -86,9 +129,10 @@ class ReasoningSplitter:
         return "reasoning" if self._inside else "answer"
 
 
-def _unfinished(text: str, marker: str) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of the marker."""
-    for length in range(min(len(text), len(marker) - 1), 0, -1):
-        if marker.startswith(text[-length:]):
+def unfinished(text: str, markers: Collection[str]) -> int:
+    """Returns the length of the longest suffix of the text that is a prefix of a marker."""
+    longest = max(map(len, markers), default=1) - 1
+    for length in range(min(len(text), longest), 0, -1):
+        if any(marker.startswith(text[-length:]) for marker in markers):
             return length
     return 0

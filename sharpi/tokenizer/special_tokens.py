@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from sharpi.tokenizer.reasoning import REASONING_TEXTS
 from sharpi.tokenizer.vocabulary import TokenKind, Vocabulary
 
 _DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
@@ -38,10 +39,6 @@ _FIM_TEXTS = {
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 # The channel markers of gpt-oss are part of its visible output.
 _SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
-# Reasoning markers are shown as text, whatever kind the file gives them.
-_REASONING_TEXTS = (
-    "<think>", "</think>", "[THINK]", "[/THINK]", "<|START_THINKING|>", "<|END_THINKING|>",
-)  # fmt: skip
 _HIDDEN = (TokenKind.CONTROL, TokenKind.UNKNOWN)
 # The characters that C's isspace accepts.
 BLANKS = " \t\n\v\f\r"
@@ -94,7 +91,8 @@ def find_special_tokens(vocabulary: Vocabulary, ids: Mapping[str, int]) -> Speci
         kinds[ids[text]] = kind
     found = _found(vocabulary, kinds)
     hidden = {token.token_id for token in found if token.is_hidden}
-    hidden.difference_update(_present(_REASONING_TEXTS, ids))
+    # Reasoning markers are shown as text, whatever kind the file gives them.
+    hidden.difference_update(_present(REASONING_TEXTS, ids))
     return SpecialTokens(kinds, frozenset(ends), frozenset(hidden), found)
 
 

@@ -8,6 +8,7 @@ import codecs
 from collections.abc import Collection, Sequence
 from typing import Literal
 
+from sharpi.tokenizer.reasoning import unfinished
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 
@@ -78,7 +79,7 @@ class StopFilter:
             at, self.found = min(found, key=lambda each: each[0])
             self._held = ""
             return text[:at]
-        keep = max(_overlap(text, stop) for stop in self._stops)
+        keep = unfinished(text, self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -124,14 +125,6 @@ class _BeforeAnswer:
         if marker:
             self._held, self._awaits = after, "text"
             return before + marker
-        certain = len(before) - _overlap(before, self._closing)
+        certain = len(before) - unfinished(before, [self._closing])
         self._held = before[certain:]
         return before[:certain]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of the stop string."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if stop.startswith(text[-length:]):
-            return length
-    return 0

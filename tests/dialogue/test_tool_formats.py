@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.deepseek import DeepSeek
+from sharpi.dialogue.choose_format import FAMILIES
 from sharpi.dialogue.formats.gemma4 import Gemma4
-from sharpi.dialogue.formats.glm import Glm
-from sharpi.dialogue.formats.harmony import ANALYSIS, Harmony
-from sharpi.dialogue.formats.hermes import Hermes
-from sharpi.dialogue.formats.invoke_tags import DEEPSEEK_V32, MINIMAX, InvokeTags
-from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
-from sharpi.dialogue.formats.kimi import Kimi
-from sharpi.dialogue.formats.lfm2 import Lfm2
-from sharpi.dialogue.formats.llama3 import Llama3
-from sharpi.dialogue.formats.mistral import Mistral
-from sharpi.dialogue.formats.qwen_coder import QwenCoder
-from sharpi.dialogue.formats.solar import Solar
+from sharpi.dialogue.formats.harmony import ANALYSIS
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import THINK
@@ -37,26 +27,20 @@ class Case:
     is_bare: bool = False  # whether a call can stand at the beginning only
 
 
+_AS_TEXT = ("Hermes", "Qwen3-Coder", "GLM-4.5", "DeepSeek V3", "DeepSeek V3.1", "gpt-oss")
+_SINGLE = ("Llama 3", "GigaChat 3", "gpt-oss")
 CASES = {
-    "hermes": Case(Hermes()),
-    "qwen coder": Case(QwenCoder()),
-    "glm": Case(Glm()),
-    "llama 3": Case(Llama3(), is_control=True, is_single=True, is_bare=True),
-    "mistral, older": Case(Mistral(), is_control=True),
-    "mistral, newer": Case(Mistral(is_newer=True), is_control=True),
-    "mistral with ids": Case(Mistral(is_newer=True, has_ids=True), is_control=True),
-    "deepseek v3": Case(DeepSeek(has_blocks=True)),
-    "deepseek v3.1": Case(DeepSeek(has_blocks=False)),
-    "kimi": Case(Kimi(), is_control=True),
-    "minimax": Case(InvokeTags(MINIMAX)),
-    "deepseek v3.2": Case(InvokeTags(DEEPSEEK_V32)),
-    "solar": Case(Solar(), is_control=True),
-    **{each.opening: Case(JsonLists(each), is_control=True) for each in NOTATIONS},
-    "lfm2": Case(Lfm2(), is_control=True),
-    "gemma 4": Case(Gemma4(), is_control=True),
-    "gemma 4 with markers as text": Case(Gemma4()),
-    "harmony": Case(Harmony(), is_single=True, is_bare=True),
+    f"{number} {family.form.name}": Case(
+        family.form,
+        is_control=family.form.name not in _AS_TEXT,
+        is_single=family.form.name in _SINGLE,
+        is_bare=family.form.name in ("Llama 3", "gpt-oss"),
+    )
+    for number, family in enumerate(FAMILIES)
+    if family.signs != ("ipython",)
 }
+CASES["Gemma 4 with markers as text"] = Case(Gemma4())
+HARMONY = next(case for name, case in CASES.items() if "gpt-oss" in name)
 ONE = [("get_weather", {"city": 'Łódź\n"x"', "days": 3, "unit": "C"})]
 TWO = [*ONE, ("get_time", {})]
 
@@ -111,19 +95,19 @@ def test_any_beginning_of_an_answer_loses_nothing(name: str) -> None:
         events = read(case.form, [text[:end]])
         if events and events[0][0] == "call":
             assert [event[1] for event in events] == [whole]
-        elif name != "harmony":
+        elif case is not HARMONY:
             assert events == ([("text", text[:end])] if end else [])
 
 
 def test_without_tools_nothing_is_a_call(case: Case) -> None:
     events = read(case.form, [case.form.write(TWO)], tools=())
     assert [event[0] for event in events] == ["text"]
-    if case is not CASES["harmony"]:
+    if case is not HARMONY:
         assert events[0][1] == case.form.write(TWO)
 
 
 def test_a_call_ends_reasoning_that_is_not_closed(case: Case) -> None:
-    if case is CASES["harmony"]:  # whose channels do not nest
+    if case is HARMONY:  # whose channels do not nest
         return
     written = case.form.write(ONE)
     for closing in ("", "</think>Yes."):
@@ -152,9 +136,9 @@ def test_text_is_text(case: Case) -> None:
 def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
     """Words and markers that form no call are returned unchanged."""
     form = CASES[name].form
-    if name == "harmony":
+    if form is HARMONY.form:
         return
-    marks = set(form.markers) - set(getattr(form, "answer_markers", ()))
+    marks = form.markers
     words = [*sorted(marks), "so ", "{", '{"name": ', "\n", "}", "[", "x"]
     text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=7)))
     events = read(form, [text], tools=TOOLS, markers=None)

@@ -101,6 +101,7 @@ class Gemma4(MarkedAnswer):
     Reasoning is in a channel.
     """
 
+    name = "Gemma 4"
     openings = (CALL_BEGIN,)
     reasoning = THOUGHT
     markers = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")

@@ -29,6 +29,7 @@ class Harmony:
     in the channel `analysis` is reasoning, and any other is text.
     """
 
+    name = "gpt-oss"
     reasoning = ANALYSIS
     markers = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
 

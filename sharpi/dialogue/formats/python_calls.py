@@ -1,13 +1,26 @@
-"""Reads calls in Python's notation: `[name(key="value"), ...]`, with literals for values."""
+"""Tool calls in Python's notation, `[name(key="value"), ...]`, as LFM2 and Llama 4 write them."""
 
 import ast
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
+from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.json_call import accept_fence
+from sharpi.dialogue.keyed_arguments import values_in_order
+from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tools import Tool
 
+LIST_BEGIN, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
+
+
+def list_openings(calls: Calls) -> tuple[str, ...]:
+    """Returns how a list of calls begins, which is clear without a marker."""
+    return tuple(f"[{name}(" for name in calls.tools)
 
 
 def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
@@ -26,31 +39,47 @@ def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
 
 
 def _read_list(source: AnswerText, calls: Calls) -> Steps[str | None]:
-    """Reads and returns the text of a list; None as soon as it cannot be a list of calls."""
+    """Reads and returns the text of a list; None as soon as it cannot be a list of calls.
+
+    Line breaks and quotes in strings are escaped, because templates and models leave them as they
+    are. A quote ends a string only where an item of the list may end.
+    """
     names = [f"{name}(" for name in calls.tools]
-    text = (yield from source.next()) and source.take(1)
+    if not (yield from source.accept("[")):
+        return None
     yield from source.skip_blanks()
     begun = yield from source.accept_any(names)
     if begun is None:
         return None
-    text += begun
-    quote = ""
-    depth = 2
+    text, quote, depth = ["[", begun], "", 2
     while depth and len(text) < _MAX_LENGTH:
         character = yield from source.next()
         if not character:
             return None
-        text += source.take(1)
-        if quote:
-            if character == "\\":
-                yield from source.next()
-                text += source.take(1)
-            quote = "" if character == quote else quote
-        elif character in "'\"":
+        source.take(1)
+        if character == "\\" and quote:
+            yield from source.next()
+            character += source.take(1)
+        elif character == quote:
+            if (yield from _ends_item(source)):
+                quote = ""
+            else:
+                character = f"\\{quote}"
+        elif character in "'\"" and not quote:
             quote = character
-        else:
+        elif not quote:
             depth += (character in "([{") - (character in ")]}")
-    return None if depth else text
+        text.append(character.replace("\n", "\\n") if quote else character)
+    return None if depth else "".join(text)
+
+
+def _ends_item(source: AnswerText) -> Steps[bool]:
+    """Returns whether an item of a list may end before the text that follows."""
+    start = source.at
+    yield from source.skip_blanks()
+    following = yield from source.next()
+    source.at = start
+    return following in (",", ")", "]", "}", ":", "")
 
 
 class _JsonWords(ast.NodeTransformer):
@@ -81,3 +110,51 @@ def _call_of(node: ast.expr) -> tuple[str, str]:
         str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords
     }
     return ast.unparse(node.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+
+
+class PythonCalls(MarkedAnswer):
+    """Reads and writes `<|tool_call_start|>[name(key=value), ...]<|tool_call_end|>`.
+
+    Values are read in Python's or JSON's notation, and written as JSON.
+    """
+
+    name = "LFM2"
+    openings = (LIST_BEGIN,)
+    markers = (LIST_BEGIN, _LIST_END)
+
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
+        yield from source.skip_blanks()
+        if not (yield from self.read_bare_call(source, calls)):
+            return False
+        yield from source.accept_marker(_LIST_END)
+        return True
+
+    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
+        yield from accept_fence(source)
+        return (yield from read_python_calls(source, calls))
+
+    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
+        return list_openings(calls)
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        written = (f"{name}({', '.join(_keywords(arguments))})" for name, arguments in calls)
+        return f"{LIST_BEGIN}[{', '.join(written)}]{_LIST_END}"
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        choices = []
+        for tool in tools:
+            values = [
+                (
+                    f"{grammar.literal(f'{value.key}=')} {grammar.json(value.schema)}",
+                    value.is_required,
+                )
+                for value in values_in_order(tool)
+            ]
+            choices.append(f'{grammar.literal(f"{tool.name}(")} {grammar.listed(values, ", ")} ")"')
+        call = grammar.rule(" | ".join(choices))
+        several = f'{call} (", " {call})*' if parallel else call
+        return f"{grammar.literal(f'{LIST_BEGIN}[')} {several} {grammar.literal(f']{_LIST_END}')}"
+
+
+def _keywords(arguments: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items())

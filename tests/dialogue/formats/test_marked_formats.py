@@ -5,16 +5,28 @@ import json
 import pytest
 from answers import read
 
-from sharpi.dialogue.formats.deepseek import DeepSeek
 from sharpi.dialogue.formats.gemma4 import THOUGHT, Gemma4
-from sharpi.dialogue.formats.hermes import Hermes
-from sharpi.dialogue.formats.json_lists import NOTATIONS, JsonLists
-from sharpi.dialogue.formats.kimi import Kimi
-from sharpi.dialogue.formats.lfm2 import Lfm2
-from sharpi.dialogue.formats.mistral import Mistral
-from sharpi.dialogue.formats.solar import Solar
-from sharpi.tokenizer.reasoning import ReasoningMarkers
+from sharpi.dialogue.formats.json_calls import (
+    COHERE,
+    GIGACHAT,
+    GRANITE,
+    HERMES,
+    NEMOTRON,
+    JsonCalls,
+)
+from sharpi.dialogue.formats.named_calls import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI,
+    MISTRAL,
+    OLDER_MISTRAL,
+    SOLAR,
+    NamedCalls,
+)
+from sharpi.dialogue.formats.python_calls import PythonCalls
+from sharpi.tokenizer.reasoning import KNOWN_MARKERS, ReasoningMarkers
 
+SOLAR_MARKERS = next(each for each in KNOWN_MARKERS if each.opening == "<|think|>")
 OSLO = ("call", "get_weather", '{"city": "Oslo"}')
 TIME = ("call", "get_time", "{}")
 V3 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
@@ -22,7 +34,7 @@ V31 = "<｜tool▁call▁begin｜>{}<｜tool▁sep｜>{}<｜tool▁call▁end｜
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 
 
-@pytest.mark.parametrize("form", [Mistral(), Mistral(is_newer=True)])
+@pytest.mark.parametrize("form", [OLDER_MISTRAL, NamedCalls(MISTRAL)])
 @pytest.mark.parametrize(
     "text",
     [
@@ -36,7 +48,7 @@ BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
         '[TOOL_CALLS]get_weather{"city": "Oslo"}\n[TOOL_CALLS]get_time{}',
     ],
 )
-def test_mistral(form: Mistral, text: str) -> None:
+def test_mistral(form: NamedCalls, text: str) -> None:
     assert read(form, text) == [OSLO, TIME]
     assert read(form, ["Well. ", text]) == [("text", "Well."), OSLO, TIME]
 
@@ -46,15 +58,15 @@ def test_mistral(form: Mistral, text: str) -> None:
     ["[TOOL_CALLS]", "[TOOL_CALLS][1]", "[TOOL_CALLS]two words[ARGS]{}", "[TOOL_CALLS]f[ARGS]x"],
 )
 def test_mistral_text(text: str) -> None:
-    assert read(Mistral(), text) == [("text", text)]
+    assert read(OLDER_MISTRAL, text) == [("text", text)]
 
 
-@pytest.mark.parametrize("form", [DeepSeek(has_blocks=True), DeepSeek(has_blocks=False)])
+@pytest.mark.parametrize("form", [NamedCalls(DEEPSEEK_V3), NamedCalls(DEEPSEEK_V31)])
 @pytest.mark.parametrize("pattern", [V3, V31])
 @pytest.mark.parametrize(
     ("begin", "between", "end"), [(BEGIN, "", END), (BEGIN, "\n", END), ("", "", "")]
 )
-def test_deepseek(form: DeepSeek, pattern: str, begin: str, between: str, end: str) -> None:
+def test_deepseek(form: NamedCalls, pattern: str, begin: str, between: str, end: str) -> None:
     def call(name: str, arguments: str) -> str:
         return pattern.replace("{}", name, 1).replace("{}", arguments, 1)
 
@@ -65,7 +77,7 @@ def test_deepseek(form: DeepSeek, pattern: str, begin: str, between: str, end: s
 
 def test_deepseek_text() -> None:
     for text in (BEGIN, f"{BEGIN}x", V31.format("two words", "{}"), V31.format("f", "x")):
-        assert read(DeepSeek(has_blocks=True), text) == [("text", text)]
+        assert read(NamedCalls(DEEPSEEK_V3), text) == [("text", text)]
 
 
 @pytest.mark.parametrize("first", ["functions.get_weather:0", "get_weather", "get_weather:12"])
@@ -74,20 +86,20 @@ def test_kimi(first: str) -> None:
     calls = call.replace("{}", first, 1).replace("{}", ' {"city": "Oslo"}', 1)
     calls += call.replace("{}", "functions.get_time:1", 1)
     text = f"So.<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
-    assert read(Kimi(), text) == [("text", "So."), OSLO, TIME]
+    assert read(NamedCalls(KIMI), text) == [("text", "So."), OSLO, TIME]
     singular = text.replace("calls_section", "call_section")
-    assert read(Kimi(), singular) == [("text", "So."), OSLO, TIME]
+    assert read(NamedCalls(KIMI), singular) == [("text", "So."), OSLO, TIME]
 
 
 def test_lfm2() -> None:
     text = "<|tool_call_start|>[get_weather(city='Oslo'), get_time()]<|tool_call_end|>Done."
-    assert read(Lfm2(), text) == [OSLO, TIME, ("text", "Done.")]
+    assert read(PythonCalls(), text) == [OSLO, TIME, ("text", "Done.")]
     words = "<|tool_call_start|>[get_time(a=true, b=None, c=[1, {'d': null}])]<|tool_call_end|>"
-    assert read(Lfm2(), words) == [
+    assert read(PythonCalls(), words) == [
         ("call", "get_time", '{"a": true, "b": null, "c": [1, {"d": null}]}')
     ]
     other = "<|tool_call_start|>[guess()]<|tool_call_end|>"
-    assert read(Lfm2(), other) == [("text", other)]
+    assert read(PythonCalls(), other) == [("text", other)]
 
 
 def gemma(arguments: str) -> str:
@@ -120,25 +132,25 @@ def test_gemma4_thoughts_and_text() -> None:
 
 def test_solar_marks_each_message() -> None:
     text = "<|think|>Hm.<|end|><|begin|>assistant<|content|>It rains.<|end|>"
-    assert read(Solar(), text, markers=Solar.reasoning) == [
+    assert read(NamedCalls(SOLAR), text, markers=SOLAR_MARKERS) == [
         ("reasoning", "Hm."),
         ("text", "It rains."),
     ]
-    called = "<|think|>Hm.<|end|><|begin|>assistant" + Solar().write([("get_time", {})])
-    assert read(Solar(), called, markers=Solar.reasoning) == [("reasoning", "Hm."), TIME]
+    called = "<|think|>Hm.<|end|><|begin|>assistant" + NamedCalls(SOLAR).write([("get_time", {})])
+    assert read(NamedCalls(SOLAR), called, markers=SOLAR_MARKERS) == [("reasoning", "Hm."), TIME]
 
 
 def test_markers_around_an_answer_are_no_part_of_it() -> None:
     markers = ReasoningMarkers("<think>", "</think>", ("<response>", "</response>"))
     text = "<think>Hm.</think>\n\n<response>\nIt rains.\n</response>\n"
-    assert read(Hermes(), text, markers=markers) == [
+    assert read(JsonCalls(HERMES), text, markers=markers) == [
         ("reasoning", "Hm."),
         ("text", "It rains.\n\n"),
     ]
 
 
 def test_a_list_may_be_cut_or_hold_one_object() -> None:
-    for notation in NOTATIONS:
+    for notation in (NEMOTRON, COHERE, GRANITE, GIGACHAT):
         one = {notation.name_key: "get_time", notation.arguments_key: {}}
         for text in (json.dumps(one), json.dumps([one]), json.dumps([one])[:-1]):
-            assert read(JsonLists(notation), notation.opening + text) == [TIME]
+            assert read(JsonCalls(notation), notation.opening.rstrip("[") + text) == [TIME]
