@@ -54,6 +54,15 @@ class ContextFullError(SharpiError):
     """
 
 
+def too_long_prompt(count: str, context_size: int, remedy: str) -> ContextFullError:
+    """Returns the error of a prompt of `count` tokens, in words by which agents recognise it.
+
+    Claude Code and others then shorten their history, and read both numbers.
+    """
+    limit = f"{context_size} maximum context length"
+    return ContextFullError(f"prompt is too long: {count} tokens > {limit}; {remedy}")
+
+
 class DeviceError(SharpiError):
     """The GPU cannot be used, or does not have the memory that was requested."""
 

@@ -50,7 +50,7 @@ class ConstrainedAnswers:
         from sharpi.constraints.answer_part import within_answer
 
         self._newest = self._compiled()
-        return within_answer(self._newest, self._tokenizer, prompt)
+        return within_answer(self._newest, self._grammars, prompt)
 
     def _compiled(self) -> "GrammarConstraint":
         """Compiles the schema or grammar; raises GrammarError, which names the file."""

@@ -13,6 +13,7 @@ from sharpi.constraints.constraint import (
     allows,
     mask_of,
 )
+from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.marker import MarkerMatcher
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -80,10 +81,9 @@ class AfterReasoning:
 class AfterTrigger:
     """Applies a new constraint from `make` after each `trigger`; other text is unconstrained.
 
-    `includes_trigger`: the constraint's grammar also matches the trigger itself. `is_required`: no
-    end token is allowed before the first trigger. `repeats`: after the constrained part,
-    unconstrained text and further triggers may follow; if False, the answer ends with the first
-    constrained part.
+    `includes_trigger`: the constraint's grammar also matches the trigger itself. `repeats`: after
+    the constrained part, unconstrained text and further triggers may follow; if False, the answer
+    ends with the first constrained part.
     """
 
     def __init__(
@@ -93,14 +93,11 @@ class AfterTrigger:
         trigger: str,
         *,
         includes_trigger: bool = False,
-        is_required: bool = False,
         repeats: bool = True,
     ) -> None:
-        self._make, self._tokenizer = make, tokenizer
+        self._make = make
         self._trigger = MarkerMatcher(tokenizer, trigger)
         self._includes_trigger, self._repeats = includes_trigger, repeats
-        ends = tokenizer.end_ids if is_required else ()
-        self._free = all_but(ends, tokenizer.vocab_size)
         self._inner: FiniteConstraint | None = None
 
     def allowed(self) -> TokenMask | None:
@@ -111,7 +108,7 @@ class AfterTrigger:
         """
         if self._inner is not None:
             return self._inner.allowed()
-        return self._free & self._trigger.exact()
+        return self._trigger.exact()
 
     def accept(self, token: int) -> None:
         """Advances the state by one token of unconstrained text or of the constrained part."""
@@ -125,56 +122,49 @@ class AfterTrigger:
 
     def _begin(self) -> None:
         self._inner = self._make()
-        self._free = all_but((), self._tokenizer.vocab_size)
         for token in self._trigger.ids if self._includes_trigger else ():
             self._inner.accept(token)
 
 
-_HARMONY_TURN = "<|start|>assistant"
-_HARMONY_ANSWER = "<|channel|>final"
-_HARMONY_TEXT = "<|message|>"
+HARMONY_TURN = "<|start|>assistant"
+# In gpt-oss's harmony format, only reasoning may come before the text of a formatted answer.
+_HARMONY_HEAD = """
+start: (CHANNEL "analysis" MESSAGE /(?s:.*)/ END START "assistant")* CHANNEL "final" MESSAGE
+"""
+_HARMONY_MARKERS = ("CHANNEL", "MESSAGE", "END", "START")
 
 
-class Prefixed:
-    """Forces the tokens of `prefix` in order, then applies `constraint`."""
+class InSequence:
+    """Applies `first` until it is finished, then `second`."""
 
-    def __init__(
-        self, prefix: Sequence[int], constraint: FiniteConstraint, num_tokens: int
-    ) -> None:
-        self._prefix, self._constraint = list(prefix), constraint
-        self._num_tokens = num_tokens
-
-    @property
-    def is_finished(self) -> bool:
-        """True if only an end token may follow."""
-        return not self._prefix and self._constraint.is_finished
+    def __init__(self, first: FiniteConstraint, second: FiniteConstraint) -> None:
+        self._first, self._second = first, second
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the prefix's next token; after the prefix, the constraint's mask."""
-        if self._prefix:
-            return mask_of(self._prefix[:1], self._num_tokens)
-        return self._constraint.allowed()
+        """Returns the mask of the current constraint."""
+        return self._current.allowed()
 
     def accept(self, token: int) -> None:
-        """Advances by one token: the prefix first, then the constraint."""
-        if self._prefix:
-            self._prefix.pop(0)
-        else:
-            self._constraint.accept(token)
+        """Advances the current constraint by one token."""
+        self._current.accept(token)
+
+    @property
+    def _current(self) -> FiniteConstraint:
+        return self._second if self._first.is_finished else self._first
 
 
-def within_answer(constraint: FiniteConstraint, tokenizer: Tokenizer, prompt: str) -> Constraint:
+def within_answer(constraint: FiniteConstraint, grammars: Grammars, prompt: str) -> Constraint:
     """Returns a constraint that applies `constraint` to the answer and not to the reasoning.
 
-    The end of `prompt` shows whether the reasoning has begun. In gpt-oss's harmony format, the
-    answer is the text of the channel `final`.
+    The end of `prompt` shows whether the reasoning has begun.
     """
-    text = tokenizer.id_of(_HARMONY_TEXT)
-    if text is not None and prompt.endswith(_HARMONY_TURN):
-        inner = Prefixed([text], constraint, tokenizer.vocab_size)
-        return AfterTrigger(
-            lambda: inner, tokenizer, _HARMONY_ANSWER, is_required=True, repeats=False
-        )
+    tokenizer = grammars.tokenizer
+    harmony = {name: tokenizer.id_of(f"<|{name.lower()}|>") for name in _HARMONY_MARKERS}
+    if prompt.endswith(HARMONY_TURN) and None not in harmony.values():
+        head = _HARMONY_HEAD
+        for name, token in harmony.items():
+            head = head.replace(name, f"<[{token}]>")
+        return InSequence(grammars.lark(head), constraint)
     markers = find_markers(tokenizer)
     if markers is None:
         return constraint

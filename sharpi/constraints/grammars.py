@@ -77,7 +77,7 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._trials = Trials()
         self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ class Grammars:
         matcher = self._matcher(grammar)
         return GrammarConstraint(
             matcher,
-            self._tokenizer.vocab_size,
+            self.tokenizer.vocab_size,
             unenforced=unenforced(matcher.get_grammar_warnings()),
             digits=DigitLimit(self._bytes.tokens, self._digits) if is_json else None,
         )
@@ -148,7 +148,7 @@ class Grammars:
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(short_message(matcher.get_error()))
-        GrammarConstraint(matcher, self._tokenizer.vocab_size).allowed()  # fails if nothing fits
+        GrammarConstraint(matcher, self.tokenizer.vocab_size).allowed()  # fails if nothing fits
         return matcher
 
     @cached_property
@@ -156,15 +156,15 @@ class Grammars:
         """The mask of the tokens that begin with a digit."""
         beginnings = (data[:1] for data in self._bytes.tokens)
         ids = (token for token, first in enumerate(beginnings) if first.isdigit())
-        return mask_of(ids, self._tokenizer.vocab_size)
+        return mask_of(ids, self.tokenizer.vocab_size)
 
     @cached_property
     def _bytes(self) -> ByteVocabulary:
-        return ByteVocabulary(self._tokenizer)
+        return ByteVocabulary(self.tokenizer)
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         if not tokenizer.end_ids:
             raise GrammarError("the model has no end token, so no grammar could ever end")
         return LLTokenizer(

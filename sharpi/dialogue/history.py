@@ -50,9 +50,10 @@ def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Me
     if plain.get("role") == "developer" and not capabilities.knows_developer:
         plain["role"] = "system"
     if capabilities.uses_thinking_key and "reasoning_content" in plain:
-        reasoning = plain.pop("reasoning_content")
-        if not (plain["content"] and "tool_calls" in plain):
-            plain["thinking"] = reasoning
+        plain["thinking"] = plain.pop("reasoning_content")
+        if plain["content"] and "tool_calls" in plain:  # whose templates show one of the two
+            plain["thinking"] += f"\n\n{plain['content']}"
+            plain["content"] = ""
     return plain
 
 

@@ -7,7 +7,7 @@ from sharpi.constraints.answer_part import (
     AfterReasoning,
     AfterTrigger,
     ConstraintIntersection,
-    Prefixed,
+    InSequence,
     within_answer,
 )
 from sharpi.constraints.grammars import Grammars
@@ -123,23 +123,21 @@ class TestAfterTrigger:
         assert goes_on(constraint, gemma.id_of("<call>") or 0)
         assert allowed_ids(constraint.allowed(), gemma) == set(gemma.encode_inside("b"))
 
-    def test_required_and_once(self, gemma: Tokenizer, grammars: Grammars) -> None:
-        constraint = AfterTrigger(
-            lambda: grammars.lark('start: "b"'), gemma, "call", is_required=True, repeats=False
-        )
-        assert not may_end(constraint, gemma)
+    def test_once(self, gemma: Tokenizer, grammars: Grammars) -> None:
+        constraint = AfterTrigger(lambda: grammars.lark('start: "b"'), gemma, "call", repeats=False)
         assert follows(constraint, gemma, "a callb")
         assert allowed_ids(constraint.allowed(), gemma) == gemma.end_ids
 
 
-def test_a_prefix_comes_first(gemma: Tokenizer, grammars: Grammars) -> None:
-    call = gemma.id_of("<call>") or 0
-    constraint = Prefixed([call], grammars.lark('start: "b"'), gemma.vocab_size)
-    assert allowed_ids(constraint.allowed(), gemma) == {call}
-    constraint.accept(call)
-    assert not constraint.is_finished
+def test_one_comes_after_the_other(gemma: Tokenizer, grammars: Grammars) -> None:
+    head = grammars.lark("start: /(?s:.*)/ <call>")
+    constraint = InSequence(head, grammars.lark('start: "b"'))
+    assert follows(constraint, gemma, "a\n")
+    assert not may_end(constraint, gemma)
+    assert goes_on(constraint, gemma.id_of("<call>") or 0)
+    assert allowed_ids(constraint.allowed(), gemma) == set(gemma.encode_inside("b"))
     assert follows(constraint, gemma, "b")
-    assert constraint.is_finished
+    assert allowed_ids(constraint.allowed(), gemma) == gemma.end_ids
 
 
 def test_both_hold(gemma: Tokenizer, grammars: Grammars) -> None:
@@ -153,7 +151,7 @@ def test_both_hold(gemma: Tokenizer, grammars: Grammars) -> None:
 
 
 def test_where_an_answer_begins(gemma: Tokenizer, grammars: Grammars) -> None:
-    opened = within_answer(grammars.json_object(), gemma, "Think!<think>\n")
+    opened = within_answer(grammars.json_object(), grammars, "Think!<think>\n")
     assert follows(opened, gemma, 'b</think>{"b": 1}')
-    closed = within_answer(grammars.json_object(), gemma, "Answer!")
+    closed = within_answer(grammars.json_object(), grammars, "Answer!")
     assert follows(closed, gemma, '{"b": 1}')

@@ -311,7 +311,7 @@ def test_thinking_of_gpt_oss() -> None:
     assert "analysis<|message|>Look it up.<|end|>" in prompt
     assert prompt.index("sunny") < prompt.index("functions.get_time") < prompt.index("noon")
     both = dialogue(GPT_OSS).render([USER, {**message, "content": "One moment."}])
-    assert "analysis<|message|>One moment.<|end|>" in both
+    assert "analysis<|message|>Look it up.\n\nOne moment.<|end|>" in both
 
 
 @pytest.mark.parametrize("content", [[{"type": "image_url"}], ["x"], 5])

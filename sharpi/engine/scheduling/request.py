@@ -17,7 +17,7 @@ from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.restoration import restoration
-from sharpi.errors import ContextFullError
+from sharpi.errors import too_long_prompt
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.speculation.sequence_drafts import SequenceDrafts
 
@@ -203,10 +203,8 @@ class ContextLimit:
         if len(prompt) < self._size:
             return prompt
         if not self._shifts:
-            raise ContextFullError(
-                f"the prompt has {len(prompt)} tokens and the context {self._size};"
-                " raise it with -c, or drop its beginning with --context-shift"
-            )
+            remedy = "raise it with -c, or drop the prompt's beginning with --context-shift"
+            raise too_long_prompt(str(len(prompt)), self._size, remedy)
         return self._shifted(prompt)
 
     def checked(self, request: Request, delta: TextDelta) -> TextDelta:

@@ -10,10 +10,9 @@ from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.anthropic.bodies import ChoiceBody, CountBody, MessagesBody, ToolBody
 from sharpi.serve.anthropic.content import messages_of, system_of
 from sharpi.serve.anthropic.limits import with_limits
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, left_out
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, Message, Thinking, left_out
 from sharpi.serve.chat.generation_body import (
     Effort,
-    Thinking,
     logit_bias_of,
     sampling_of,
     shape_of,
@@ -74,7 +73,7 @@ class MessagesRequest(Struct, frozen=True):
 def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
     """Translates the body to a MessagesRequest; raises ApiError for contradictory values."""
     call, shows_thinking = _call(body, host)
-    if call.thinking_budget is not None and call.thinking_budget >= body.max_tokens:
+    if call.thinking.budget is not None and call.thinking.budget >= body.max_tokens:
         raise_invalid("thinking", "must have budget_tokens less than max_tokens")
     request = GenerationRequest(
         max_tokens=body.max_tokens,
@@ -105,9 +104,7 @@ def _call(body: CountBody, host: ModelHost) -> tuple[ChatCall, bool]:
         tools,
         choice_of(body.tool_choice, tools),
         shape,
-        thinking.is_enabled,
-        thinking.budget,
-        thinking.template_values,
+        thinking,
         prefill,
         has_strict_calls=any(tool.strict for tool in body.tools or ()),
         notes=left_out(of_servers),

@@ -44,7 +44,7 @@ class AnthropicRoutes:
             return asked, model.prompt_requests(asked.call)
 
         asked, [prompt_request] = await prepared(request, MessagesBody, prepare)
-        headers = self._host.note(asked.call.notes)
+        headers = self._host.note((*asked.call.notes, *prompt_request.notes))
         if asked.is_stream:
             events = message_events(self._host, prompt_request, asked.shows_thinking)
             return await event_stream(events, error_event, headers)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -27,7 +26,8 @@ from sharpi.serve.http.errors import invalid_request
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 _START = "start: "
-_log = logging.getLogger(__name__)
+_ANY_OBJECT = {"type": "object"}
+_MAX_FAULTY = 32  # tools that are looked at one by one, each for up to 2 s
 
 
 class ConstrainedModel(Protocol):
@@ -46,167 +46,184 @@ class ConstrainedModel(Protocol):
         """The compiler of grammars; its first use is slow, because it builds tables."""
 
 
-def call_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns the constraint of the tools, which applies after reasoning; None without one.
-
-    Raises ApiError for an unsupported schema or combination.
-    """
-    constraint = _of_answer(model, call)
-    markers = model.dialogue.reasoning
-    if constraint is None or markers is None or not may_reason(model, call, prompt):
-        return constraint
-    starts_inside = model.dialogue.starts_inside(prompt)
-    return AfterReasoning(constraint, model.tokenizer, markers, starts_inside)
-
-
-def may_reason(model: ConstrainedModel, call: ChatCall, prompt: str) -> bool:
-    """Returns whether the model may reason before its answer to `prompt`."""
-    is_format = model.dialogue.form.reasoning is not None
-    return call.enable_thinking is not False or is_format or model.dialogue.starts_inside(prompt)
-
-
-def _of_answer(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
-    if not call.tools or call.choice.mode == "none":
-        return None
-    if call.choice.mode == "required":
-        return _compiled(model, _grammar(model, call, call.choice.parallel))
-    if call.shape.kind != "text":
-        return _compiled(model, _call_or_shape(model, call))
-    return _strict(model, call) if call.has_strict_calls else None
-
-
-def _grammar(model: ConstrainedModel, call: ChatCall, parallel: bool) -> str:
-    """Returns the Lark grammar of an answer that is one tool call, or several with `parallel`."""
-    choice = replace(call.choice, mode="required", parallel=parallel)
-    return model.dialogue.call_grammar(_enforced(call.tools), choice) or ""
-
-
-def _enforced(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Returns the tools with their schemas rewritten into keywords that llguidance enforces."""
-    try:
-        return tuple(replace(each, parameters=rewritten_schema(each.parameters)) for each in tools)
-    except GrammarError as error:
-        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
-
-
-def _call_or_shape(model: ConstrainedModel, call: ChatCall) -> str:
-    """Returns the Lark grammar of an answer that is either tool calls or JSON.
-
-    Raises ApiError if the text must match a grammar, or the model's format does not allow both.
-    """
-    if call.shape.kind == "grammar" or model.dialogue.form.reasoning is not None:
-        raise invalid_request(
-            "with this model or grammar, an answer cannot both have a format and call tools",
-            param=call.shape.param,
-        )
-    calls, _, rules = _grammar(model, call, call.choice.parallel).partition("\n")
-    schema = json.dumps(_shape_schema(call), ensure_ascii=False)
-    return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
-
-
-def _shape_schema(call: ChatCall) -> Mapping[str, Any]:
-    try:
-        schema = rewritten_schema(call.shape.value or {"type": "object"})
-    except GrammarError as error:
-        raise invalid_request(str(error), param=call.shape.param) from None
-    return {**schema, "x-guidance": OPTIONS}
-
-
-def _strict(model: ConstrainedModel, call: ChatCall) -> Constraint | None:
-    """Returns a constraint that applies from the begin marker of a tool call to its end.
-
-    Text outside of calls is not constrained. Returns None if the model's format has no such marker.
-    """
-    form = model.dialogue.form
-    written = form.write([(call.tools[0].name, {})])
-    marker = next((mark for mark in form.markers if written.startswith(mark)), None)
-    if marker is None:
-        return None
-    grammar = _grammar(model, call, parallel=False)
-    ready = [_compiled(model, grammar)]
-    return AfterTrigger(
-        lambda: ready.pop() if ready else model.grammars.lark(grammar, is_json=True),
-        model.tokenizer,
-        marker,
-        includes_trigger=True,
-        repeats=call.choice.parallel,
-    )
-
-
-def _compiled(model: ConstrainedModel, grammar: str) -> GrammarConstraint:
-    try:
-        return _logged(model.grammars.lark(grammar, is_json=True))
-    except GrammarError as error:
-        raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
-
-
-def answer_constraint(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns the combined constraint on the answer to `prompt`; None without any.
-
-    Raises ApiError, which names the invalid parameter.
-    """
-    answer = call_constraint(model, call, prompt) if call.tools else None
-    if answer is None:
-        answer = _shaped(model, call, prompt)
-    budget = _budget(model, call, prompt)
-    if answer is None or budget is None:
-        return answer or budget
-    return ConstraintIntersection(answer, budget)
-
-
-def _shaped(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    shape = shape_constraint(model, call.shape)
-    if shape is None or not may_reason(model, call, prompt):
-        return shape
-    return within_answer(shape, model.tokenizer, prompt)
-
-
-def shape_constraint(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
+def shape_constraint(grammars: Grammars, shape: AnswerShape) -> GrammarConstraint | None:
     """Returns the constraint of a schema or grammar on a text; None if any text is allowed.
 
     It applies from the first token on. Raises ApiError, which names the invalid parameter.
     """
     try:
-        constraint = _of_shape(model, shape)
+        match shape.kind:
+            case "json_object":
+                return grammars.json_object()
+            case "json_schema":
+                return _of_schema(grammars, shape)
+            case "grammar":
+                is_gbnf = "::=" in shape.value
+                return (grammars.gbnf if is_gbnf else grammars.lark)(shape.value)
     except GrammarError as error:
         raise invalid_request(str(error), param=shape.param) from None
-    return None if constraint is None else _logged(constraint)
-
-
-def _logged(constraint: GrammarConstraint) -> GrammarConstraint:
-    """Returns a constraint; the log says which parts of its schemas it does not enforce."""
-    if constraint.note:
-        _log.warning("note: %s", constraint.note)
-    return constraint
-
-
-def _budget(model: ConstrainedModel, call: ChatCall, prompt: str) -> Constraint | None:
-    """Returns a constraint that ends reasoning after the budget; None without a budget.
-
-    The budget is 0 tokens if thinking is off, even if the chat template begins reasoning.
-    """
-    markers = model.dialogue.reasoning
-    budget = 0 if call.enable_thinking is False else call.thinking_budget
-    if markers is None or budget is None:
-        return None
-    starts_inside = model.dialogue.starts_inside(prompt)
-    return ReasoningBudget(model.tokenizer, markers, budget, starts_inside)
-
-
-def _of_shape(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint | None:
-    match shape.kind:
-        case "json_object":
-            return model.grammars.json_object()
-        case "json_schema":
-            return _of_schema(model, shape)
-        case "grammar":
-            is_gbnf = "::=" in shape.value
-            return (model.grammars.gbnf if is_gbnf else model.grammars.lark)(shape.value)
     return None
 
 
-def _of_schema(model: ConstrainedModel, shape: AnswerShape) -> GrammarConstraint:
+def notes_of(constraint: GrammarConstraint | None) -> tuple[str, ...]:
+    """Returns the line that names what a constraint does not enforce, if there is any."""
+    return (constraint.note,) if constraint is not None and constraint.note else ()
+
+
+def _of_schema(grammars: Grammars, shape: AnswerShape) -> GrammarConstraint:
     if shape.wanted is not None:
         with contextlib.suppress(GrammarError):
-            return model.grammars.json_schema(shape.wanted)
-    return model.grammars.json_schema(shape.value)
+            return grammars.json_schema(shape.wanted)
+    return grammars.json_schema(shape.value)
+
+
+class AnswerConstraint:
+    """Builds the constraint on one answer to `prompt`.
+
+    After `build`, `notes` name what is not enforced, each on a line.
+    """
+
+    def __init__(self, model: ConstrainedModel, call: ChatCall, prompt: str) -> None:
+        self._model, self._call, self._prompt = model, call, prompt
+        self._dialogue = model.dialogue
+        self._starts_inside = model.dialogue.starts_inside(prompt)
+        self.notes: list[str] = []
+
+    def build(self) -> Constraint | None:
+        """Returns the combined constraint; None without any.
+
+        Raises ApiError, which names the invalid parameter.
+        """
+        answer = self._of_calls() or self._of_shape()
+        budget = self._budget()
+        if answer is None or budget is None:
+            return answer or budget
+        return ConstraintIntersection(answer, budget)
+
+    @property
+    def _may_reason(self) -> bool:
+        is_always = self._dialogue.form.reasoning is not None
+        return self._call.thinking.is_enabled is not False or is_always or self._starts_inside
+
+    def _of_calls(self) -> Constraint | None:
+        """Returns the constraint of the tools, which applies after reasoning; None without one."""
+        constraint, markers = self._calls(), self._dialogue.reasoning
+        if constraint is None or markers is None or not self._may_reason:
+            return constraint
+        return AfterReasoning(constraint, self._model.tokenizer, markers, self._starts_inside)
+
+    def _calls(self) -> Constraint | None:
+        call = self._call
+        if not call.tools or call.choice.mode == "none":
+            return None
+        if call.choice.mode == "required":
+            return self._compiled(self._grammar(call.choice.parallel))
+        if call.shape.kind != "text":
+            return self._compiled(self._call_or_shape())
+        return self._strict() if call.has_strict_calls else None
+
+    def _grammar(self, parallel: bool) -> str:
+        """Returns the Lark grammar of an answer that is one tool call, or several with `parallel`.
+
+        A tool's schema that cannot be used is replaced by any object, unless it has to be strict.
+        """
+        tools = self._call.tools
+        if not self._is_usable(tools, parallel):
+            tools = tuple(
+                each if i < _MAX_FAULTY and self._is_usable([each], parallel) else self._freed(each)
+                for i, each in enumerate(tools)
+            )
+        return self._written(tools, parallel)
+
+    def _is_usable(self, tools: Sequence[Tool], parallel: bool) -> bool:
+        """Returns whether calls of tools can be enforced; raises ApiError for strict tools."""
+        try:
+            self._model.grammars.lark(self._written(tools, parallel), is_json=True)
+        except GrammarError as error:
+            if self._call.has_strict_calls:
+                message = f"a tool's parameters: {error}"
+                raise invalid_request(message, param="tools") from None
+            return False
+        return True
+
+    def _freed(self, tool: Tool) -> Tool:
+        self.notes.append(f"not enforced in a required call: the parameters of {tool.name[:64]}")
+        return replace(tool, parameters=_ANY_OBJECT)
+
+    def _written(self, tools: Sequence[Tool], parallel: bool) -> str:
+        choice = replace(self._call.choice, mode="required", parallel=parallel)
+        tools = [replace(each, parameters=rewritten_schema(each.parameters)) for each in tools]
+        return self._dialogue.call_grammar(tools, choice) or _START
+
+    def _call_or_shape(self) -> str:
+        """Returns the Lark grammar of an answer that is either tool calls or JSON.
+
+        Raises ApiError if the text must match a grammar, or the model's format does not allow both.
+        """
+        shape = self._call.shape
+        if shape.kind == "grammar" or self._dialogue.form.reasoning is not None:
+            raise invalid_request(
+                "with this model or grammar, an answer cannot both have a format and call tools",
+                param=shape.param,
+            )
+        calls, _, rules = self._grammar(self._call.choice.parallel).partition("\n")
+        schema = json.dumps(_shape_schema(shape), ensure_ascii=False)
+        return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
+
+    def _strict(self) -> Constraint | None:
+        """Returns a constraint that applies from the begin marker of a tool call to its end.
+
+        Text outside of calls is not constrained. Returns None if the model's format has no such
+        marker.
+        """
+        form = self._dialogue.form
+        written = form.write([(self._call.tools[0].name, {})])
+        marker = next((mark for mark in form.markers if written.startswith(mark)), None)
+        if marker is None:
+            return None
+        if form.reasoning is not None:  # harmony, whose marker begins other messages, too
+            marker = written.partition("functions.")[0]
+        grammar = self._grammar(parallel=False)
+        ready = [self._compiled(grammar)]
+        return AfterTrigger(
+            lambda: ready.pop() if ready else self._model.grammars.lark(grammar, is_json=True),
+            self._model.tokenizer,
+            marker,
+            includes_trigger=True,
+            repeats=self._call.choice.parallel,
+        )
+
+    def _compiled(self, grammar: str) -> GrammarConstraint:
+        try:
+            return self._noted(self._model.grammars.lark(grammar, is_json=True))
+        except GrammarError as error:
+            raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
+
+    def _of_shape(self) -> Constraint | None:
+        shape = shape_constraint(self._model.grammars, self._call.shape)
+        if shape is None or not self._may_reason:
+            return shape and self._noted(shape)
+        return within_answer(self._noted(shape), self._model.grammars, self._prompt)
+
+    def _noted(self, constraint: GrammarConstraint) -> GrammarConstraint:
+        self.notes += notes_of(constraint)
+        return constraint
+
+    def _budget(self) -> Constraint | None:
+        """Returns a constraint that ends reasoning after the budget; None without a budget.
+
+        The budget is 0 tokens if thinking is off, even if the chat template begins reasoning.
+        """
+        markers, thinking = self._dialogue.reasoning, self._call.thinking
+        budget = 0 if thinking.is_enabled is False else thinking.budget
+        if markers is None or budget is None:
+            return None
+        return ReasoningBudget(self._model.tokenizer, markers, budget, self._starts_inside)
+
+
+def _shape_schema(shape: AnswerShape) -> Mapping[str, Any]:
+    try:
+        schema = rewritten_schema(shape.value or _ANY_OBJECT)
+    except GrammarError as error:
+        raise invalid_request(str(error), param=shape.param) from None
+    return {**schema, "x-guidance": OPTIONS}

@@ -31,6 +31,20 @@ class AnswerShape(Struct, frozen=True):
     wanted: Any = None  # a stricter JSON schema, used instead of `value` if it can be enforced
 
 
+class Thinking(Struct, frozen=True):
+    """A request's settings of reasoning: on or off, the budget, and template variables."""
+
+    is_enabled: bool | None = None  # None leaves the decision to the template
+    budget: int | None = None  # the most tokens of reasoning
+    # Additional variables for the chat template.
+    template_values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """True if reasoning has a budget, which is 0 if it is off."""
+        return self.is_enabled is False or self.budget is not None
+
+
 class ChatCall(Struct, frozen=True):
     """A chat request, independent of the API that it came from."""
 
@@ -39,10 +53,7 @@ class ChatCall(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     shape: AnswerShape = field(default_factory=AnswerShape)
-    enable_thinking: bool | None = None
-    thinking_budget: int | None = None  # the most tokens of reasoning
-    # Additional variables for the chat template.
-    template_values: Mapping[str, Any] = field(default_factory=dict)
+    thinking: Thinking = field(default_factory=Thinking)
     prefill: str = ""  # the beginning of the answer, which the model continues
     num_answers: int = 1  # answer i uses the given seed plus i
     # Calls follow the schemas of their tools even if no call is required.
@@ -120,5 +131,6 @@ class PromptRequest(AnswerRequest, frozen=True, eq=False):
 
     parser: "AnswerParser | None" = None  # None treats the complete answer as text
     parallel_calls: bool = True
+    notes: tuple[str, ...] = ()  # what the constraint does not enforce, a line each
     # Called with text, token ids and end token when the answer ends by an end token.
     remember: Callable[[str, list[int], int], None] | None = None

@@ -8,12 +8,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from sharpi.constraints.answer_part import HARMONY_TURN
 from sharpi.constraints.grammars import Grammars
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.dialogue.formats.harmony import FINAL
 from sharpi.engine.engine import Engine
 from sharpi.errors import GrammarError
-from sharpi.serve.chat.answer_constraint import answer_constraint, shape_constraint
+from sharpi.serve.chat.answer_constraint import AnswerConstraint, notes_of, shape_constraint
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
@@ -22,7 +23,6 @@ from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
 
-_HARMONY_TURN = "<|start|>assistant"
 _LONG_TEXT = " a" * 4096
 
 
@@ -54,14 +54,14 @@ class ChatModel:
             self._contents.marked(list(call.messages)),
             tools=call.tools,
             choice=call.choice,
-            enable_thinking=call.enable_thinking,
-            extra=call.template_values,
+            enable_thinking=call.thinking.is_enabled,
+            extra=call.thinking.template_values,
         )
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
     def _begun(self, prompt: str, prefill: str) -> str:
         """Appends the beginning of the answer; ends the reasoning first if the prompt begins it."""
-        if prompt.endswith(_HARMONY_TURN):
+        if prompt.endswith(HARMONY_TURN):
             return prompt + FINAL + prefill
         if self.dialogue.reasoning is not None and self.dialogue.starts_inside(prompt):
             return f"{prompt}{self.dialogue.reasoning.closing}\n\n{prefill}"
@@ -82,16 +82,19 @@ class ChatModel:
 
         Raises GrammarError.
         """
+        numbers = [(ids, number) for ids in prompts for number in range(num)]
+        constraints = [shape_constraint(self.grammars, shape) for _ in numbers]
         return [
-            PromptRequest(ids, numbered(request, number), shape_constraint(self, shape))
-            for ids in prompts
-            for number in range(num)
+            PromptRequest(ids, numbered(request, number), each, notes=notes_of(each))
+            for (ids, number), each in zip(numbers, constraints, strict=True)
         ]
 
     def _prompt_request(
         self, call: ChatCall, prompt: str, ids: list[int], number: int
     ) -> PromptRequest:
         tools = () if call.choice.mode == "none" else call.tools
+        rules = AnswerConstraint(self, call, prompt) if _has_rules(call) else None
+        constraint = rules.build() if rules else None
         return PromptRequest(
             ids,
             replace(
@@ -99,9 +102,10 @@ class ChatModel:
                 shows_special=self.dialogue.shows_special,
                 reasoning=self.dialogue.before_answer(prompt),
             ),
-            answer_constraint(self, call, prompt) if _has_rules(call) else None,
+            constraint,
             parser=self.dialogue.parser(prompt, tools),
             parallel_calls=call.choice.parallel,
+            notes=tuple(rules.notes) if rules else (),
             remember=partial(self.memory.remember, prompt, ids),
         )
 
@@ -159,8 +163,7 @@ class ChatModels:
 
 def _has_rules(call: ChatCall) -> bool:
     """Returns whether the request has tools, a required form or a limit of reasoning."""
-    limits_thinking = call.enable_thinking is False or call.thinking_budget is not None
-    return bool(call.tools) or call.shape.kind != "text" or limits_thinking
+    return bool(call.tools) or call.shape.kind != "text" or call.thinking.is_limited
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:

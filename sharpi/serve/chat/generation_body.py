@@ -6,10 +6,10 @@ GenerationBody adds the parameters that OpenAI's APIs share.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta
 from msgspec.structs import replace
 
-from sharpi.serve.chat.chat_call import AnswerShape
+from sharpi.serve.chat.chat_call import AnswerShape, Thinking
 from sharpi.serve.chat.refused import REFUSED
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import Body, Refusals
@@ -105,15 +105,6 @@ def _biases(biases: Mapping[str, float | bool], vocab_size: int) -> Iterator[tup
             message = f"must be the id of a token, from 0 to {vocab_size - 1}"
             raise_invalid(f"logit_bias.{name[:40]}", message)
         yield int(name), _FORBIDS if biases[name] is False else float(biases[name])
-
-
-class Thinking(Struct, frozen=True):
-    """The request's settings of reasoning: on or off, the budget, and template variables."""
-
-    is_enabled: bool | None = None  # None leaves the decision to the template
-    budget: int | None = None  # the most tokens of reasoning
-    # Additional variables for the chat template.
-    template_values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def thinking_of(body: SamplingBody, effort: Effort | None = None) -> Thinking:

@@ -21,10 +21,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sharpi.errors import ContextFullError
+from sharpi.errors import ContextFullError, too_long_prompt
 from sharpi.serve.chat.chat_call import Message
 from sharpi.tokenizer.tokenizer import Tokenizer
-from sharpi.units import format_bytes
 
 MARK = "\ufdd0"  # a noncharacter, which appears in no text
 _OF_OTHERS = ("user", "tool")  # roles with untrusted texts
@@ -64,7 +63,7 @@ class PromptLimit:
     def check(self, text: str) -> None:
         """Raises ContextFullError for a text that certainly has more tokens than the context."""
         if len(text) > self.max_characters:
-            raise self._too_long(f"{format_bytes(len(text))} of text")
+            raise self._too_long(len(text) // self.tokenizer.longest_token)
         if len(text) <= 4 * _COUNTED or self._shifts:
             return
         count = 0
@@ -72,12 +71,10 @@ class PromptLimit:
             part = text[start : start + _COUNTED]
             count += len(self.tokenizer.encode(part, add_bos=False, parse_special=True))
             if count > self._context_size * 1.05 + _SLACK * (number + 1):
-                raise self._too_long(f"more than {self._context_size} tokens")
+                raise self._too_long(self._context_size + 1)
 
-    def _too_long(self, what: str) -> ContextFullError:
-        return ContextFullError(
-            f"the prompt has {what} and the context {self._context_size} tokens; raise it with -c"
-        )
+    def _too_long(self, num_at_least: int) -> ContextFullError:
+        return too_long_prompt(f"at least {num_at_least}", self._context_size, "raise it with -c")
 
 
 class PromptMemory:

@@ -165,6 +165,12 @@ class InputItem(Body):
     input: str | None = None  # of a custom tool
     output: Content | None = None
 
+    @property
+    def speaker(self) -> str:
+        """The role of whoever wrote the item; reasoning and calls are the assistant's."""
+        kind = self.type or "message"
+        return self.role or "user" if kind == "message" else "assistant"
+
 
 class ReasoningBody(Body):
     """How much to reason; summaries are ignored, because responses contain the reasoning itself."""

@@ -46,7 +46,7 @@ class ChatRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, prompt_requests = await prepared(request, ChatBody, prepare)
-        headers = self._host.note(asked.call.notes)
+        headers = self._host.note((*asked.call.notes, *prompt_requests[0].notes))
         if asked.wants_progress:
             prompt_requests = [replace(each, wants_progress=True) for each in prompt_requests]
         if asked.is_stream:
@@ -82,9 +82,7 @@ def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
         tools,
         choice,
         answer_shape(body),
-        thinking.is_enabled,
-        thinking.budget,
-        thinking.template_values,
+        thinking,
         prefill,
         body.n or 1,
         offered.is_strict,

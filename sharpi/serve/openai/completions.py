@@ -136,10 +136,12 @@ class CompletionsRoute:
 
         asked, prompt_requests = await prepared(request, CompletionsBody, prepare)
         asked = await with_scores(self._host, asked)
+        headers = self._host.note(prompt_requests[0].notes)
         if asked.is_stream:
             chunks = completion_chunks(self._host, asked, prompt_requests, model.tokenizer)
-            return await event_stream(chunks, error_event)
-        return JSONResponse(await completion(self._host, asked, prompt_requests, model.tokenizer))
+            return await event_stream(chunks, error_event, headers)
+        answer = await completion(self._host, asked, prompt_requests, model.tokenizer)
+        return JSONResponse(answer, headers=headers)
 
 
 async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:

@@ -167,7 +167,7 @@ class ResponsesRoute:
             return asked, model.prompt_requests(asked.call)
 
         asked, [prompt_request] = await prepared(request, ResponsesBody, prepare)
-        headers = self._host.note(asked.call.notes)
+        headers = self._host.note((*asked.call.notes, *prompt_request.notes))
         events = ResponseEvents(self._host, asked, model.tokenizer)
         if asked.is_stream:
             stream = events.stream(self._host, prompt_request)

@@ -38,7 +38,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
         return (*messages, {"role": "user", "content": body.input})
     if not body.input:
         raise_invalid("input", "must be a text or a list of items")
-    answered = last_answer(each.role for each in body.input)
+    answered = last_answer(each.speaker for each in body.input)
     for index, item in enumerate(body.input):
         is_new = index > answered and item.role == "user"
         _add(messages, item, f"input[{index}].content" if is_new else None)
@@ -149,9 +149,7 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
         tools,
         choice,
         _shape(body),
-        thinking.is_enabled,
-        thinking.budget,
-        thinking.template_values,
+        thinking,
         has_strict_calls=offered.is_strict,
         notes=left_out(offered.left_out),
     )

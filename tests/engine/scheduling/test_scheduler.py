@@ -129,7 +129,7 @@ def test_a_full_context_ends_or_shifts_as_alone(shift: bool, load: Load) -> None
 
 def test_what_can_never_run_is_refused_at_once(load: Load) -> None:
     scheduler = Scheduler(load("llama", num_parallel=2, context_size=64), 2)
-    with pytest.raises(ContextFullError, match="64 tokens and the context 64"):
+    with pytest.raises(ContextFullError, match="64 tokens > 64 maximum context length"):
         submit(scheduler, PROMPTS[4], asked())
     with pytest.raises(UsageError, match="empty"):
         submit(scheduler, [], asked())

@@ -74,6 +74,19 @@ def test_a_form_is_that_of_the_final_channel(model: ChatModel) -> None:
     assert takes(model, prompt_request, f'{thought}<|channel|>final<|message|>"yes"')
     [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
     assert not takes(model, prompt_request, f"{thought}<|channel|>final<|message|>no")
+    [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
+    assert not takes(model, prompt_request, f"{thought}<|channel|>commentary<|message|>")
+
+
+def test_a_strict_tool_may_be_left_uncalled(model: ChatModel) -> None:
+    strict = replace(CALL, tools=(WEATHER,), has_strict_calls=True)
+    for text, fits in (
+        ("<|channel|>final<|message|>Hi", True),
+        (f'{BEGUN}{{"city": "Ulm"}}', True),
+        (f'{BEGUN}{{"city": "Bonn"}}', False),
+    ):
+        [prompt_request] = model.prompt_requests(strict)
+        assert takes(model, prompt_request, text) is fits
 
 
 def test_a_call_that_has_to_be(model: ChatModel) -> None:
@@ -84,21 +97,25 @@ def test_a_call_that_has_to_be(model: ChatModel) -> None:
     assert not takes(model, prompt_request, "<|channel|>final")
 
 
-def test_what_schemas_do_not_enforce_is_logged(
-    model: ChatModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A pattern that cannot be used leaves its text free, and a required call possible."""
+def test_what_is_not_enforced_is_noted(model: ChatModel) -> None:
+    """A schema that cannot be used leaves its tool free, and a required call possible."""
     odd = {"type": "object", "properties": {"day": {"type": "string", "pattern": "^(?!a)b"}}}
-    forced = replace(CALL, tools=(WEATHER, Tool("odd", "", odd)), choice=ToolChoice("required"))
-    [prompt_request] = model.prompt_requests(forced)
-    called = BEGUN.replace("weather", "odd")
-    assert takes(model, prompt_request, f'{called}{{"day": "any"}}')
+    far = {"type": "object", "properties": {"day": {"$ref": "https://example.org/day.json"}}}
+    tools = (WEATHER, Tool("odd", "", odd), Tool("far", "", far))
+    forced = replace(CALL, tools=tools, choice=ToolChoice("required"))
+    for name, text, fits in (("odd", "any", True), ("far", "any", True), ("weather", "any", False)):
+        [prompt_request] = model.prompt_requests(forced)
+        called = BEGUN.replace("weather", name)
+        assert takes(model, prompt_request, f'{called}{{"day": "{text}"}}') is fits
+    assert set(prompt_request.notes) == {
+        "not enforced in a required call: the parameters of far",
+        "not enforced in the JSON schema: pattern ^(?!a)b",
+    }
     shape = AnswerShape("json_schema", {"not": {"type": "null"}}, "response_format")
-    assert model.prompt_requests(replace(CALL, shape=shape))
-    assert [record.getMessage() for record in caplog.records] == [
-        "note: not enforced in the JSON schema: pattern ^(?!a)b",
-        "note: not enforced in the JSON schema: not",
-    ]
+    [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
+    assert prompt_request.notes == ("not enforced in the JSON schema: not",)
+    with pytest.raises(ApiError, match="a tool's parameters"):
+        model.prompt_requests(replace(forced, has_strict_calls=True))
 
 
 def test_a_form_and_tools_cannot_be_told_apart_there(model: ChatModel) -> None:
