@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sharpi.hardware.memory import probe_memory
+from sharpi.hardware.memory import cpu_quota, probe_memory
 from sharpi.hardware.topology import SYSTEM, Topology, read_topology
 from sharpi.ops.cpu.library import instruction_set
 
@@ -108,8 +108,8 @@ class Rates(Struct, frozen=True):
 class HardwareInfo(Struct, frozen=True):
     """The machine's resources; sizes in bytes."""
 
-    physical_cores: int  # cores that this process may use
-    logical_cores: int
+    physical_cores: int  # cores that this process may use, within its CPU quota
+    logical_cores: int  # also within the quota
     total_ram: int
     free_ram: int  # bytes that can be allocated, within the memory cgroup's limit
     instruction_set: str
@@ -123,7 +123,7 @@ class HardwareInfo(Struct, frozen=True):
     @property
     def fast_cores(self) -> int:
         """The number of physical performance cores; all physical cores if they are alike."""
-        return self.topology.num_performance or self.physical_cores
+        return min(self.topology.num_performance or self.physical_cores, self.physical_cores)
 
 
 def probe_hardware(
@@ -136,9 +136,10 @@ def probe_hardware(
     """
     memory, vrams = probe_memory(), _free_vrams() if with_gpu else ()
     topology = read_topology(usable_cores(), system)
+    most = cpu_quota() or len(topology.cores)
     return HardwareInfo(
-        physical_cores=topology.num_physical,
-        logical_cores=len(topology.cores),
+        physical_cores=min(topology.num_physical, most),
+        logical_cores=min(len(topology.cores), most),
         total_ram=memory.total,
         free_ram=memory.free,
         instruction_set=instruction_set(wanted_instruction_set),

@@ -100,6 +100,32 @@ def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]
             yield fields[3], Path(fields[4])
 
 
+def cpu_quota(proc: Path = _PROC) -> int | None:
+    """Returns how many cores the quotas of the process's cgroups allow, rounded down, at least 1.
+
+    Returns None without a quota.
+    """
+    cores = list[int | None]()
+    files: list[tuple[Path, ...]]
+    for line in _lines(proc / "self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            files = [(each / "cpu.max",) for each in _folders(proc, "cgroup2", "", path)]
+        elif "cpu" in controllers.split(","):
+            folders = _folders(proc, "cgroup", "cpu", path)
+            files = [(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us") for each in folders]
+        else:
+            continue
+        words = [" ".join(word for name in names for word in _lines(name)) for names in files]
+        cores += [_cores(*each.split()) for each in words if len(each.split()) == 2]
+    return min((each for each in cores if each is not None), default=None)
+
+
+def _cores(quota: str, period: str) -> int | None:
+    """Returns the whole cores of a quota and a period in microseconds; None without a quota."""
+    return max(1, int(quota) // int(period)) if quota.isdecimal() else None
+
+
 def _limited(folders: Iterator[Path], files: _Files) -> Iterator[_Group]:
     for folder in folders:
         limits = [_number(folder / name) for name in files.limits]

@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.info import GpuDriver, has_gpu, probe_gpus, usable_cores
-from sharpi.hardware.memory import MemoryInfo, probe_memory
+from sharpi.hardware.memory import MemoryInfo, cpu_quota, probe_memory
 from sharpi.hardware.rates import measure_disk, measure_ram_copy, measure_ram_read
 from sharpi.hardware.topology import read_topology
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
@@ -59,6 +59,7 @@ class HardwareReport(Struct, frozen=True):
     packages: dict[str, str | None]  # versions of optional packages
     performance_cores: int = 0  # physical ones; all cores if they are alike
     numa_nodes: int = 1
+    cpu_quota: int | None = None  # cores, which bound the default number of threads
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as plain types for JSON."""
@@ -81,6 +82,7 @@ def examine(path: Path) -> HardwareReport:
         logical_cores=len(topology.cores),
         performance_cores=topology.num_performance,
         numa_nodes=len(topology.nodes),
+        cpu_quota=cpu_quota(),
         instruction_sets=() if fault else tuple(filter(_runs, INSTRUCTION_SETS)),
         better_instruction_sets={} if fault else better_instruction_sets(),
         kernels_fault=fault,

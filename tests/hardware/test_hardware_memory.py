@@ -1,10 +1,10 @@
-"""Free memory under limits: directory trees of both versions of cgroups."""
+"""Free memory and cores under limits: directory trees of both versions of cgroups."""
 
 from pathlib import Path
 
 import pytest
 
-from sharpi.hardware.memory import MemoryInfo, probe_memory
+from sharpi.hardware.memory import MemoryInfo, cpu_quota, probe_memory
 
 MIB = 1 << 20
 UNLIMITED = 9223372036854771712  # cgroup version 1 writes this without a limit
@@ -123,3 +123,21 @@ def test_without_proc_physical_memory_is_free(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     info = probe_memory()
     assert 0 < info.free <= info.total
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(150000, 1), (250000, 2), (40000, 1), (-1, None)])
+def test_a_cpu_quota_of_version_1(machine: Machine, quota: int, cores: int | None) -> None:
+    version_1(machine)
+    machine.write(machine.mount / "job/cpu.cfs_period_us", "100000\n")
+    machine.write(machine.mount / "job/cpu.cfs_quota_us", f"{quota}\n")
+    assert cpu_quota(machine.proc) == cores
+
+
+def test_the_tightest_cpu_quota_of_version_2(machine: Machine) -> None:
+    version_2(machine)
+    assert cpu_quota(machine.proc) is None
+    machine.write(machine.mount / "slice/job/cpu.max", "max 100000\n")
+    assert cpu_quota(machine.proc) is None
+    machine.write(machine.mount / "slice/cpu.max", "350000 100000\n")
+    machine.write(machine.mount / "cpu.max", "800000 100000\n")
+    assert cpu_quota(machine.proc) == 3

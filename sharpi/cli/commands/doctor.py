@@ -105,6 +105,8 @@ def _cores(report: "HardwareReport") -> str:
     text = f"{report.physical_cores} physical, {report.logical_cores} logical"
     if 0 < report.performance_cores < report.physical_cores:
         text += f"; {report.performance_cores} performance cores, which are used by default"
+    if report.cpu_quota is not None:
+        text += f"; a CPU quota of {report.cpu_quota}"
     if report.numa_nodes > 1:
         text += f"; {report.numa_nodes} NUMA nodes"
     return text
