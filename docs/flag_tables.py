@@ -5,9 +5,8 @@ from typing import Any
 
 from markdown_table import table
 
-from sharpi.cli.command import group_of
-from sharpi.cli.commands.table import COMMANDS, load_command
-from sharpi.cli.option_sources import variables_of
+from sharpi.cli.command import group_of, variables_of
+from sharpi.cli.program import COMMANDS, load_command
 
 _WITH_SECTIONS = ("run", "serve")  # commands whose flags have a section of their own
 

@@ -112,7 +112,7 @@ def _prepare(modules: Sequence[str], commands: Sequence[str]) -> None:
 
 def _build(commands: Sequence[str]) -> None:
     """Builds commands, whose form is the same in every program."""
-    from sharpi.cli.commands.table import load_command
+    from sharpi.cli.program import load_command
 
     for each in commands:
         load_command(each)

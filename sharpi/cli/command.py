@@ -1,6 +1,7 @@
 """Builds the Typer command of a function whose parameters are settings, or structs of settings."""
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -25,6 +26,13 @@ _GROUPS = (
     *("Conversation", "Context", "Memory", "Speculation", "Several machines", "RoPE scaling"),
     *("Machine", "Experts", "Experts not on the GPU", "Finding a fault"),
 )
+# The options that `-h` shows of a command with many; one with few shows all.
+_EVERYDAY = (
+    *("ctx_size", "threads", "ram", "vram", "predict", "temp", "seed", "system", "think"),
+    *("json_schema", "prompt_file", "as_json", "host", "port", "api_key", "alias", "parallel"),
+    *("continues", "resume", "n_prompt", "n_gen", "n_depth", "repetitions"),
+)
+_FEW_OPTIONS = 15
 
 
 class Only(Struct, frozen=True):
@@ -53,7 +61,6 @@ class Command(TyperCommand):
     """A command whose help lists its options by groups."""
 
     examples: Sequence[str] = ()
-    everyday: frozenset[str] = frozenset()  # the parameters in the short help
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; an error knows the command."""
@@ -119,6 +126,18 @@ def group_of(parameter: Any) -> str:
     return "Arguments" if is_argument else parameter.rich_help_panel or PLAIN_GROUP
 
 
+def variables_of(parameter: Any) -> tuple[str, ...]:
+    """Returns the environment variables of a Typer parameter; the first one is documented."""
+    names = parameter.envvar
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def given_variable(parameter: Any) -> str:
+    """Returns the variable of a parameter that is set, or else the documented one."""
+    names = variables_of(parameter)
+    return next((name for name in names if os.environ.get(name)), names[0])
+
+
 def markup_mode() -> Literal["markdown", "rich", None]:
     """Returns how Typer writes help: in Rich's panels on a terminal, else plainly."""
     return "rich" if sys.stdout.isatty() else None
@@ -134,7 +153,6 @@ def build_command(name: str, function: Function, examples: Sequence[str]) -> Com
     command = get_command(app)
     assert isinstance(command, Command)
     command.name, command.examples = name, tuple(examples)
-    command.everyday = frozenset(n for n, each in _fields(function) if each.option.is_everyday)
     fields = dict(_fields(function))
     for parameter in command.params:
         _adapt(parameter, fields.get(parameter.name or ""))
@@ -238,7 +256,7 @@ def _parameter(name: str, field: Field) -> inspect.Parameter:
         "help": option.help,
         "metavar": option.metavar,
         "show_envvar": False,
-        "show_default": option.shown_default or default not in (None, False, ...),
+        "show_default": option.default or default not in (None, False, ...),
     }
     if option.parse or (kind is not bool and get_origin(kind) is not Literal):
         settings["parser"] = _reader(lambda text: option.read(text, field.kind))
@@ -246,10 +264,10 @@ def _parameter(name: str, field: Field) -> inspect.Parameter:
     elif len(choices := ", ".join(get_args(kind))) > _WIDEST_CHOICES:
         settings |= {"metavar": "NAME", "help": f"{option.help} One of {choices}."}
     kind = list[kind] if field.is_list else kind  # type: ignore[valid-type]
-    if not option.names:
+    if not option.flags:
         return _keyword(name, kind, typer.Argument(default, **settings))
     settings |= {"envvar": option.variables or None, "rich_help_panel": field.group}
-    return _keyword(name, kind, typer.Option(default, *option.names.split(), **settings))
+    return _keyword(name, kind, typer.Option(default, *option.flags, **settings))
 
 
 def _default(field: Field) -> Any:
@@ -290,8 +308,8 @@ def _print_short_help(context: typer.Context, wanted: bool) -> None:
     if not wanted or context.resilient_parsing or not isinstance(command, Command):
         return
     options = [each for each in command.params if each.param_type_name == "option"]
-    for each in options if command.everyday else []:
-        each.hidden = each.name not in command.everyday  # type: ignore[attr-defined]
+    for each in options if len(options) > _FEW_OPTIONS else ():
+        each.hidden = each.name not in _EVERYDAY  # type: ignore[attr-defined]
     print(context.get_help())
     print(f"\n`{context.command_path} --help` explains everything.")
     for each in options:

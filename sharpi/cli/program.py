@@ -1,20 +1,68 @@
-"""The group of all commands, which imports a command when it runs, and its one-line errors."""
+"""The group of all commands: their table, their import when one runs, and one-line errors.
 
+SHARPI_* variables that no command reads are named, with what was probably meant.
+"""
+
+import os
 import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
 from itertools import groupby
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec import Struct
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from sharpi.cli.command import markup_mode, write_examples
-from sharpi.cli.commands.table import COMMANDS, PROGRAM_EXAMPLES, load_command
-from sharpi.cli.option_sources import given_variable
+from sharpi.cli.command import (
+    Command,
+    Function,
+    build_command,
+    given_variable,
+    markup_mode,
+    variables_of,
+    write_examples,
+)
 from sharpi.cli.output.terminal import print_note
-from sharpi.cli.termination import USAGE
-from sharpi.errors import did_you_mean
+from sharpi.cli.termination import USAGE, exiting_on_ctrl_c
+from sharpi.errors import UsageError, close_matches, did_you_mean
+
+PROGRAM_EXAMPLES = ("sharpi run", "sharpi models", "sharpi pull qwen3:30b", "sharpi chat qwen3:30b")
+
+
+class Entry(Struct, frozen=True):
+    """What the program's help says of a command, and where its function is."""
+
+    section: str
+    function: str  # its module in sharpi.cli.commands, and its name
+    summary: str  # the first line of the function's docstring
+    examples: tuple[str, ...]
+
+
+COMMANDS = msgspec.json.decode(
+    Path(__file__).with_name("commands.json").read_bytes(), type=dict[str, Entry]
+)
+
+
+@cache
+def load_command(name: str) -> Command:
+    """Imports and returns the command `name`."""
+    entry = COMMANDS[name]
+    with exiting_on_ctrl_c():
+        return build_command(name, function_of(entry), entry.examples)
+
+
+def function_of(entry: Entry) -> Function:
+    """Imports and returns the function of a command."""
+    module, _, name = entry.function.partition(".")
+    function: Function = getattr(import_module(f"sharpi.cli.commands.{module}"), name)
+    return function
+
 
 _MORE = (
     "`sharpi COMMAND -h` shows a command's everyday options, `--help` all of them. Most have a "
@@ -102,8 +150,6 @@ def _program(
 
 def _checked(command: Any, context: typer.Context) -> Any:
     """Notes unknown variables, and refuses contradictory ones, before a command is parsed."""
-    from sharpi.cli.unknown_variables import refuse_conflicts, unknown_note
-
     if not context.resilient_parsing:
         refuse_conflicts(command.params)
         if line := unknown_note(command.params):
@@ -140,3 +186,52 @@ def _problem(error: Any, context: Any) -> str:
         if source is not None and source.name == "ENVIRONMENT":
             return f"variable {given_variable(parameter)}: {error.message}"
     return str(error.format_message())
+
+
+_PREFIX = "SHARPI_"
+_OTHERS = ("SHARPI_DEBUG", "SHARPI_NATIVE_LIBRARY")  # variables that belong to no option
+
+
+def refuse_conflicts(parameters: Iterable[Any]) -> None:
+    """Raises UsageError if two environment variables for one option have different values."""
+    for parameter in parameters:
+        given = [name for name in variables_of(parameter) if os.environ.get(name)]
+        if len({os.environ[name] for name in given}) > 1:
+            raise UsageError(f"{given[0]} and {given[1]} contradict each other; keep one")
+
+
+def unknown_note(parameters: Iterable[Any]) -> str | None:
+    """Returns one note on all SHARPI_* variables that no command reads; None if all are known.
+
+    `parameters` are those of the running command. The other commands are imported only if one of
+    the variables belongs to none of `parameters`.
+    """
+    given = {name for name, value in os.environ.items() if name.startswith(_PREFIX) and value}
+    unknown = given - _variables(parameters)
+    if not unknown:
+        return None
+    every = [each for name in COMMANDS for each in load_command(name).params]
+    words = _documented(every)
+    return (
+        "; ".join(_described(name, words) for name in sorted(unknown - _variables(every))) or None
+    )
+
+
+def _variables(parameters: Iterable[Any]) -> set[str]:
+    return {name for each in parameters for name in variables_of(each)}.union(_OTHERS)
+
+
+def _documented(parameters: Iterable[Any]) -> dict[str, str]:
+    """Maps the names that a user may try for a variable, such as long flags, to the right one."""
+    names = {name: name for name in _OTHERS}
+    for parameter in parameters:
+        for variable in variables_of(parameter)[:1]:
+            flags = [name[2:].replace("-", "_").upper() for name in parameter.opts]
+            names |= dict.fromkeys([*flags, *variables_of(parameter)], variable)
+    return {name.removeprefix(_PREFIX): variable for name, variable in names.items()}
+
+
+def _described(name: str, words: Mapping[str, str]) -> str:
+    close = close_matches(name.removeprefix(_PREFIX), words)
+    meant = f": did you mean {words[close[0]]}?" if close else ""
+    return f"{name} is not a variable of sharpi and has no effect{meant}"

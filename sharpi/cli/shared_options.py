@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from sharpi.settings.option import Option, argument
+from sharpi.settings.option import Option
 
-JsonOption = Annotated[
-    bool, Option("--json", "Print one JSON object instead of text for people.", is_everyday=True)
-]
+JsonOption = Annotated[bool, Option("--json", "Print one JSON object instead of text for people.")]
 NoLogOption = Annotated[
     bool, Option("--no-log", "Do not keep this conversation; see `sharpi log`.")
 ]
@@ -19,25 +17,22 @@ DisplayPromptOption = Annotated[
 ]
 ModelArgument = Annotated[
     str | None,
-    argument(
+    Option(
         "MODEL",
         "A GGUF file, or a name as in `sharpi list` or `sharpi models`.",
-        shown_default="the demo model",
+        default="the demo model",
     ),
 ]
 ModelOption = Annotated[
-    str | None, Option("-m --model", "The GGUF file or name, instead of MODEL.", "FILE")
+    str | None, Option("-m --model FILE", "The GGUF file or name, instead of MODEL.")
 ]
-PromptOption = Annotated[str | None, Option("-p --prompt", "The prompt; '-' reads stdin.", "TEXT")]
+PromptOption = Annotated[str | None, Option("-p --prompt TEXT", "The prompt; '-' reads stdin.")]
 PullOption = Annotated[
     bool, Option("--pull", "Fetch the model from the hub if it is missing, without asking.")
 ]
 PromptFileOption = Annotated[
     str | None,
     Option(
-        "-f --file",
-        "Read the prompt from FILE ('-': stdin), without the newline at its end.",
-        "FILE",
-        is_everyday=True,
+        "-f --file FILE", "Read the prompt from FILE ('-': stdin), without the newline at its end."
     ),
 ]

@@ -38,10 +38,9 @@ class ClusterConfig(Struct, frozen=True):
     hosts: Annotated[
         tuple[str, ...],
         Option(
-            "--hosts",
+            "--hosts A,B",
             "Run the model on several machines: the address of this one, then a name for each"
             " other, separated by commas. On those run `sharpi join ADDRESS MODEL`.",
-            "A,B",
             parse=hosts_of,
         ),
     ] = ()
@@ -50,10 +49,9 @@ class ClusterConfig(Struct, frozen=True):
     link: Annotated[
         str | None,
         Option(
-            "--link",
+            "--link INTERFACE",
             "The network interface that the machines meet on.",
-            "INTERFACE",
-            shown_default="the one that leads to the first machine",
+            default="the one that leads to the first machine",
         ),
     ] = None
     allows_public: Annotated[  # the interface may have a public address

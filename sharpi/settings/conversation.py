@@ -16,10 +16,7 @@ class ConversationOptions(Struct, frozen=True):
     system: Annotated[
         str | None,
         Option(
-            "-sys --system --system-prompt",
-            "The system message, before the conversation.",
-            "TEXT",
-            is_everyday=True,
+            "-sys --system --system-prompt TEXT", "The system message, before the conversation."
         ),
     ] = None
     verbose_prompt: Annotated[
@@ -37,8 +34,7 @@ class ConversationOptions(Struct, frozen=True):
         Option(
             "--think/--no-think",
             "Turn reasoning on or off, if the chat template supports it.",
-            shown_default="the template's",
-            is_everyday=True,
+            default="the template's",
         ),
     ] = None
 
@@ -49,20 +45,12 @@ class ConstraintOptions(Struct, frozen=True):
     GROUP: ClassVar = "Structured output"
 
     json_schema: Annotated[
-        str | None,
-        Option(
-            "--json-schema",
-            "Answer in JSON that follows the schema in FILE.",
-            "FILE",
-            is_everyday=True,
-        ),
+        str | None, Option("--json-schema FILE", "Answer in JSON that follows the schema in FILE.")
     ] = None
     json_object: Annotated[bool, Option("--json-object", "Answer with a JSON object.")] = False
     grammar: Annotated[
         str | None,
         Option(
-            "--grammar",
-            "Follow the grammar in FILE: GBNF, or Lark in llguidance's dialect.",
-            "FILE",
+            "--grammar FILE", "Follow the grammar in FILE: GBNF, or Lark in llguidance's dialect."
         ),
     ] = None

@@ -25,20 +25,29 @@ _SHOWN = 60  # characters of a value that a message shows
 class Option(Struct, frozen=True):
     """The names, help and values of an option, or of an argument if there are no names."""
 
-    names: str  # `-c --ctx-size`, or `--think/--no-think` for a switch that may be off
+    names: str  # and the value's: `-c --ctx-size N`, `--think/--no-think` for a switch, `MODEL`
     help: str
-    metavar: str | None = None
     min: float | None = None
     max: float | None = None
     is_repeated: bool = False  # each flag adds a value to a tuple
     # Reads a text, and raises ValueError; it may return a dict of the values of several fields.
     parse: Callable[[str], Any] | None = None
     split: Callable[[str], Sequence[str]] | None = None  # splits a variable into values of a list
-    shown_default: str | None = None  # describes the default in words
+    default: str | None = None  # describes the default in words
     group: str | None = None  # the heading in the help; None: that of the struct
-    is_everyday: bool = False  # listed in the short help
     has_variable: bool = True
     also: str | None = None  # a second variable, which users of another program know
+
+    @property
+    def flags(self) -> list[str]:
+        """The short and long flags; none for an argument."""
+        return [word for word in self.names.split() if word.startswith("-")]
+
+    @property
+    def metavar(self) -> str | None:
+        """The name of the value in the help."""
+        last = self.names.split()[-1]
+        return None if last.startswith("-") else last
 
     @property
     def parameter(self) -> str:
@@ -53,7 +62,7 @@ class Option(Struct, frozen=True):
     @property
     def variables(self) -> list[str]:
         """The environment variables, of which the first is documented."""
-        if not self.names or not self.has_variable:
+        if not self.flags or not self.has_variable:
             return []
         return [f"SHARPI_{self.parameter.upper()}", *filter(None, [self.also])]
 
@@ -182,11 +191,6 @@ def positive(text: str) -> float:
     return value
 
 
-def local_option(names: str, help: str, metavar: str | None = None, **settings: Any) -> Option:
+def local_option(names: str, help: str, **settings: Any) -> Option:
     """Declares an option of a single command, without a variable."""
-    return Option(names, help, metavar, has_variable=False, **settings)
-
-
-def argument(metavar: str, help: str, **settings: Any) -> Option:
-    """Declares a positional argument."""
-    return Option("", help, metavar, has_variable=False, **settings)
+    return Option(names, help, has_variable=False, **settings)

@@ -3,6 +3,7 @@
 Only the command line makes these values; no later code changes them or fills in missing ones.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -24,6 +25,8 @@ InstructionSet = Literal[
 ]
 
 CONTEXT, MACHINE, MEMORY, FAULTS = "Context", "Machine", "Memory", "Finding a fault"
+_context, _machine = partial(Option, group=CONTEXT), partial(Option, group=MACHINE)
+_memory, _fault = partial(Option, group=MEMORY), partial(Option, group=FAULTS)
 _LEAST_KEPT = 64  # positions, for --kv-keep: twice the last ones, which are always kept
 
 
@@ -77,68 +80,62 @@ class RopeRequest(Struct, frozen=True):
         Option(
             "--rope-scaling",
             "How positions beyond the trained context are scaled.",
-            shown_default="the file's, else linear",
+            default="the file's, else linear",
         ),
     ] = None
     factor: Annotated[
         float | None,
         Option(
-            "--rope-scale",
+            "--rope-scale N",
             "Factor by which the context grows.",
-            "N",
             parse=positive,
-            shown_default="the file's",
+            default="the file's",
         ),
     ] = None
     original_context: Annotated[
         int | None,
         Option(
-            "--yarn-orig-ctx",
+            "--yarn-orig-ctx N",
             "YaRN: tokens of context that the model was trained on.",
-            "N",
             min=1,
-            shown_default="the file's",
+            default="the file's",
         ),
     ] = None
     extrapolation: Annotated[
         float | None,
         Option(
-            "--yarn-ext-factor",
+            "--yarn-ext-factor N",
             "YaRN: how much fast dimensions keep their frequency, 0 for not at all.",
-            "N",
             min=0,
             max=1,
-            shown_default="1",
+            default="1",
         ),
     ] = None
     attention_factor: Annotated[
         float | None,
         Option(
-            "--yarn-attn-factor",
+            "--yarn-attn-factor N",
             "YaRN: multiplies its attention factor.",
-            "N",
             parse=positive,
-            shown_default="1",
+            default="1",
         ),
     ] = None
     beta_fast: Annotated[
         float | None,
         Option(
-            "--yarn-beta-fast",
+            "--yarn-beta-fast N",
             "YaRN: keep frequencies of at least N rotations in the trained context.",
-            "N",
             parse=positive,
-            shown_default="32",
+            default="32",
         ),
     ] = None
     beta_slow: Annotated[
         float | None,
         Option(
-            "--yarn-beta-slow",
+            "--yarn-beta-slow N",
             "YaRN: divide frequencies of at most N rotations in the trained context.",
-            "N",
             parse=positive,
-            shown_default="1",
+            default="1",
         ),
     ] = None
 
@@ -149,246 +146,181 @@ class RunConfig(Struct, frozen=True):
     model: Path = Path()
     context_size: Annotated[
         int | None,
-        Option(
-            "-c --ctx-size",
-            "Tokens of context.",
-            "N",
-            min=1,
-            shown_default="the model's, at most 4096",
-            group=CONTEXT,
-            is_everyday=True,
+        _context(
+            "-c --ctx-size N", "Tokens of context.", min=1, default="the model's, at most 4096"
         ),
     ] = None
     num_threads: Annotated[
         int | None,
-        Option(
-            "-t --threads",
-            "Threads for decode.",
-            "N",
-            min=1,
-            max=1024,
-            shown_default="physical cores",
-            group=MACHINE,
-            is_everyday=True,
+        _machine(
+            "-t --threads N", "Threads for decode.", min=1, max=1024, default="physical cores"
         ),
     ] = None
     num_batch_threads: Annotated[
         int | None,
-        Option(
-            "-tb --threads-batch",
+        _machine(
+            "-tb --threads-batch N",
             "Threads for prefill.",
-            "N",
             min=1,
             max=1024,
-            shown_default="same as --threads",
-            group=MACHINE,
+            default="same as --threads",
         ),
     ] = None
-    batch_size: Annotated[
-        int, Option("-b --batch-size", "Tokens per prefill step.", "N", min=1, group=MACHINE)
-    ] = 512
+    batch_size: Annotated[int, _machine("-b --batch-size N", "Tokens per prefill step.", min=1)] = (
+        512
+    )
     precision: Annotated[
         Precision,
-        Option(
+        _machine(
             "--precision",
             "Precision of activations. auto: int16 for small models, int8 for others; f32 is "
             "for comparison with other programs.",
-            group=MACHINE,
         ),
     ] = "auto"
     kv_type: Annotated[
         KvType | None,
-        Option(
+        _machine(
             "--kv-type",
             "Type of keys and values in the KV cache. All but f16 are rotated and lose a little: "
             "see docs/kv-cache.md.",
-            shown_default="f16, or q8_0 where f16 has no room",
-            group=MACHINE,
+            default="f16, or q8_0 where f16 has no room",
         ),
     ] = None
     key_type: Annotated[
-        KvType | None,
-        Option(
-            "-ctk --cache-type-k",
-            "Type of keys alone.",
-            shown_default="--kv-type",
-            group=MACHINE,
-        ),
+        KvType | None, _machine("-ctk --cache-type-k", "Type of keys alone.", default="--kv-type")
     ] = None
     value_type: Annotated[
-        KvType | None,
-        Option(
-            "-ctv --cache-type-v",
-            "Type of values alone.",
-            shown_default="--kv-type",
-            group=MACHINE,
-        ),
+        KvType | None, _machine("-ctv --cache-type-v", "Type of values alone.", default="--kv-type")
     ] = None
     kv_keep: Annotated[
         int | None,
-        Option(
-            "--kv-keep",
+        _machine(
+            "--kv-keep N",
             "Positions of a longer prompt that each head keeps: those that the prompt's last "
             "tokens use most. CPU only; see docs/kv-cache.md.",
-            "N",
             min=_LEAST_KEPT,
-            shown_default="all",
-            group=MACHINE,
+            default="all",
         ),
     ] = None
     rope: RopeRequest = RopeRequest()
     context_shift: Annotated[
         bool,
-        Option(
+        _context(
             "--context-shift/--no-context-shift",
             "When the context is full, drop its older half and continue.",
-            group=CONTEXT,
         ),
     ] = False
     instruction_set: Annotated[
         InstructionSet | None,
-        Option(
-            "--isa",
-            "Instruction set of the CPU kernels.",
-            shown_default="the machine's best",
-            group=MACHINE,
-        ),
+        _machine("--isa", "Instruction set of the CPU kernels.", default="the machine's best"),
     ] = None
     load: Annotated[
         Load,
-        Option(
+        _memory(
             "--load",
             "map: weights are used from the mapped file; copy: they are read into huge pages; auto:"
             " those that a GPU reads from RAM are copied.",
-            group=MEMORY,
         ),
     ] = "auto"
     ram: Annotated[  # bytes
         int | None,
-        Option(
-            "--ram",
+        _memory(
+            "--ram SIZE",
             "RAM for weights, KV cache and buffers, as in 12GiB or 2.5G.",
-            "SIZE",
             parse=memory,
-            shown_default="what is free, less a margin",
-            group=MEMORY,
-            is_everyday=True,
+            default="what is free, less a margin",
         ),
     ] = None
     # Bytes of each GPU; where they differ, `vrams` has those of each, and `vram` the largest.
     vram: Annotated[
         int | None,
-        Option(
-            "--vram",
+        _memory(
+            "--vram SIZE",
             "Maximum GPU memory to use; 24GiB,16GiB for two GPUs.",
-            "SIZE",
             parse=vram_of,
-            shown_default="what is free",
-            group=MEMORY,
-            is_everyday=True,
+            default="what is free",
         ),
     ] = None
     vrams: tuple[int, ...] = ()
     device: Annotated[
         Device,
-        Option(
-            "--device",
+        _memory(
+            "--device auto|cpu|cuda",
             "auto: a GPU if one is usable, else the CPU, and further GPUs where one does not hold "
             "the model; cuda:0,1 (or CUDA0,CUDA1): these, which divide the layers.",
-            "auto|cpu|cuda",
             parse=device_of,
-            group=MEMORY,
         ),
     ] = "auto"
     gpus: tuple[int, ...] = ()  # CUDA's indices; without any, as many as the model needs
     tensor_split: Annotated[
         tuple[float, ...],
-        Option(
-            "-ts --tensor-split",
+        _memory(
+            "-ts --tensor-split N,N",
             "Shares of the layers that the GPUs get, as in 3,1.",
-            "N,N",
             parse=shares_of,
-            shown_default="by memory and speed",
-            group=MEMORY,
+            default="by memory and speed",
         ),
     ] = ()
     gpu_layers: Annotated[
         int | None,
-        Option(
-            "-g --gpu-layers -ngl --n-gpu-layers --ngl",
+        _memory(
+            "-g --gpu-layers -ngl --n-gpu-layers --ngl N",
             "Maximum number of whole layers on the GPU; -1, auto or all: as many as fit.",
-            "N",
             parse=layers_of,
-            shown_default="as many as fit",
-            group=MEMORY,
+            default="as many as fit",
         ),
     ] = None
     moe_slots: Annotated[  # per layer, in the fastest tier that has slots
         int | None,
-        Option(
-            "--moe-slots --moe-expert-cache-size",
+        _memory(
+            "--moe-slots --moe-expert-cache-size N",
             "Slots for experts in each layer.",
-            "N",
             min=1,
             also="SHARPI_MOE_EXPERT_CACHE_SIZE",
-            shown_default="as many as fit, if not all do",
-            group=MEMORY,
+            default="as many as fit, if not all do",
         ),
     ] = None
-    cpu_moe: Annotated[
-        bool,
-        Option("-cmoe --cpu-moe --cmoe", "Keep all experts off the GPU.", group=MEMORY),
-    ] = False
+    cpu_moe: Annotated[bool, _memory("-cmoe --cpu-moe --cmoe", "Keep all experts off the GPU.")] = (
+        False
+    )
     num_cpu_moe: Annotated[
         int,
-        Option(
-            "-ncmoe --n-cpu-moe --ncmoe",
+        _memory(
+            "-ncmoe --n-cpu-moe --ncmoe N",
             "Keep the experts of the first N layers off the GPU.",
-            "N",
             min=0,
-            group=MEMORY,
         ),
     ] = 0
     num_parallel: int = 1  # sequences that are computed at once, at most
     disabled: Annotated[
         tuple[Feature, ...],
-        Option(
-            "--disable",
+        _fault(
+            "--disable FEATURE",
             f"Switch off a part of the program: {', '.join(FEATURES)}. Several are"
             " separated by commas. `sharpi doctor` explains them.",
-            "FEATURE",
             parse=lambda text: features_of(text, FEATURES),
             is_repeated=True,
-            group=FAULTS,
         ),
     ] = ()
     prompt_cache: Annotated[
         Path | None,
-        Option(
-            "--prompt-cache",
+        _context(
+            "--prompt-cache DIR",
             "Keep computed prompts in the folder DIR and reuse them, also after a restart.",
-            "DIR",
-            group=CONTEXT,
         ),
     ] = None
     prompt_cache_bytes: Annotated[
         int,
-        Option(
-            "--prompt-cache-size",
+        _context(
+            "--prompt-cache-size SIZE",
             "Maximum size of that folder; the least recently used goes first.",
-            "SIZE",
             parse=memory,
-            shown_default="16GiB",
-            group=CONTEXT,
+            default="16GiB",
         ),
     ] = 16 << 30
     trace_vram: Annotated[
         bool,
-        Option(
-            "--trace-vram",
-            "Print each allocation on the GPU, and the free memory, to stderr.",
-            group=FAULTS,
-        ),
+        _fault("--trace-vram", "Print each allocation on the GPU, and the free memory, to stderr."),
     ] = False
     experts: ExpertConfig = field(default_factory=ExpertConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)

@@ -30,22 +30,17 @@ class SamplingParams(Struct, frozen=True):
     temperature: Annotated[
         float,
         Option(
-            "--temp --temperature",
+            "--temp --temperature T",
             "Randomness of sampling; 0 always takes the most likely token.",
-            "T",
             min=0,
-            is_everyday=True,
         ),
     ] = 0.8
-    top_k: Annotated[
-        int, Option("--top-k", "Keep the N most likely tokens; 0: all.", "N", min=0)
-    ] = 40
+    top_k: Annotated[int, Option("--top-k N", "Keep the N most likely tokens; 0: all.", min=0)] = 40
     top_p: Annotated[
         float,
         Option(
-            "--top-p",
+            "--top-p P",
             "Keep the most likely tokens that make up P of the probability; 1: all.",
-            "P",
             min=0,
             max=1,
         ),
@@ -53,9 +48,8 @@ class SamplingParams(Struct, frozen=True):
     min_p: Annotated[
         float,
         Option(
-            "--min-p",
+            "--min-p P",
             "Keep tokens at least P times as likely as the most likely one; 0: all.",
-            "P",
             min=0,
             max=1,
         ),
@@ -63,46 +57,39 @@ class SamplingParams(Struct, frozen=True):
     repeat_penalty: Annotated[
         float,
         Option(
-            "--repeat-penalty --rep-penalty",
+            "--repeat-penalty --rep-penalty X",
             "Make recent tokens less likely; 1: off.",
-            "X",
             parse=positive,
         ),
     ] = 1.0
     presence_penalty: Annotated[
         float,
         Option(
-            "--presence-penalty",
-            "Subtracted once from the logit of each recent token; 0: off.",
-            "X",
+            "--presence-penalty X", "Subtracted once from the logit of each recent token; 0: off."
         ),
     ] = 0.0
     frequency_penalty: Annotated[
         float,
         Option(
-            "--frequency-penalty",
+            "--frequency-penalty X",
             "Subtracted from the logit of a token for each recent occurrence; 0: off.",
-            "X",
         ),
     ] = 0.0
     penalty_last_n: Annotated[
         int,
         Option(
-            "--repeat-last-n",
+            "--repeat-last-n N",
             "Number of recent tokens that the penalties consider; -1: the whole context.",
-            "N",
             min=-1,
         ),
     ] = 64
     seed: Annotated[
         int | None,
         Option(
-            "-s --seed",
+            "-s --seed N",
             "Seed of the sampler; the same seed gives the same text. -1: random.",
-            "N",
             parse=_seed,
-            shown_default="-1",
-            is_everyday=True,
+            default="-1",
         ),
     ] = None
 
@@ -115,20 +102,17 @@ class GenerationRequest(Struct, frozen=True):
     max_tokens: Annotated[
         int,
         Option(
-            "-n --predict --n-predict",
+            "-n --predict --n-predict N",
             "Maximum number of tokens to generate; -1: until the model ends.",
-            "N",
             min=-1,
-            is_everyday=True,
         ),
     ] = -1
     stop: Annotated[
         tuple[str, ...],
         Option(
-            "--stop",
+            "--stop TEXT",
             "Stop before TEXT; may be repeated. The variable holds one per line, or several on "
             "one line separated by commas.",
-            "TEXT",
             split=_stop_strings,
             is_repeated=True,
         ),

@@ -22,97 +22,74 @@ class ServeOptions(Struct, frozen=True):
     GROUP: ClassVar = "Server"
 
     host: Annotated[
-        str,
-        Option(
-            "--host",
-            "The address or name to listen on; 0.0.0.0: all addresses.",
-            "HOST",
-            is_everyday=True,
-        ),
+        str, Option("--host HOST", "The address or name to listen on; 0.0.0.0: all addresses.")
     ] = "127.0.0.1"
-    port: Annotated[
-        int,
-        Option("--port", "The port; 0 takes a free one.", "N", min=0, max=65535, is_everyday=True),
-    ] = 8080
+    port: Annotated[int, Option("--port N", "The port; 0 takes a free one.", min=0, max=65535)] = (
+        8080
+    )
     api_key: Annotated[
         tuple[str, ...],
         Option(
-            "--api-key",
+            "--api-key KEY",
             "Require this key of clients; may be repeated. The variable holds several, separated "
             "by spaces.",
-            "KEY",
             parse=_key,
             is_repeated=True,
-            is_everyday=True,
         ),
     ] = ()
     alias: Annotated[
         tuple[str, ...],
         Option(
-            "--alias",
+            "--alias NAME",
             "Name of the model for clients, besides its file's name; may be repeated.",
-            "NAME",
             is_repeated=True,
-            is_everyday=True,
         ),
     ] = ()
     parallel: Annotated[
         int,
-        Option(
-            "-np --parallel",
-            "Maximum number of answers computed together.",
-            "N",
-            min=1,
-            max=64,
-            is_everyday=True,
-        ),
+        Option("-np --parallel N", "Maximum number of answers computed together.", min=1, max=64),
     ] = 4
     queue: Annotated[
-        int, Option("--queue", "Answers that may wait; more are refused.", "N", min=0)
+        int, Option("--queue N", "Answers that may wait; more are refused.", min=0)
     ] = 64
     slot_save_path: Annotated[
         Path | None,
         Option(
-            "--slot-save-path",
+            "--slot-save-path DIR",
             "Let clients save and restore the KV cache of a slot in files of this folder.",
-            "DIR",
         ),
     ] = None
     idle_unload: Annotated[
         float | None,
         Option(
-            "--idle-unload",
+            "--idle-unload MINUTES",
             "Unload the model after this many minutes without a request; the next request loads "
             "it again.",
-            "MINUTES",
             min=0,
         ),
     ] = None
     max_body: Annotated[
         int | None,
         Option(
-            "--max-body",
+            "--max-body SIZE",
             "Maximum size of a request, as in 32MiB.",
-            "SIZE",
             parse=size,
-            shown_default="what the context can need, at most 32MiB",
+            default="what the context can need, at most 32MiB",
         ),
     ] = None
     grace: Annotated[
         float,
         Option(
-            "--grace",
+            "--grace SECONDS",
             "Seconds that open answers have to finish when the server is stopped.",
-            "SECONDS",
             min=0,
         ),
     ] = 10.0
     cors_origin: Annotated[
         tuple[str, ...],
         Option(
-            "--cors-origin",
+            "--cors-origin ORIGIN",
             "Allow requests from web pages of this origin ('*': any); may be repeated.",
-            "ORIGIN",
             is_repeated=True,
         ),
     ] = ()

@@ -44,38 +44,35 @@ class SpeculationConfig(Struct, frozen=True):
     kinds: Annotated[  # in the order in which they are asked for drafts
         tuple[DraftKind, ...],
         Option(
-            "--spec-type",
+            "--spec-type auto|none|LIST",
             "Check drafts of the next tokens in one step. auto: as many as pay by measured "
             "times; LIST: always these kinds, of ngram (from the text so far), suffix (from all "
             "text of this process), mtp (by the file's own head) and draft (by "
             "--spec-draft-model); auto,LIST: these kinds, as many as pay.",
-            "auto|none|LIST",
             parse=_kinds,
-            shown_default="auto; none on a GPU, without mtp on several machines",
+            default="auto; none on a GPU, without mtp on several machines",
         ),
     ] = ()
     is_auto: bool = False  # chooses draft lengths by what they gain; otherwise each is `max_drafts`
     max_drafts: Annotated[  # None lets sharpi decide
         int | None,
         Option(
-            "--spec-draft-n-max",
+            "--spec-draft-n-max N",
             "Maximum number of drafts that a step checks.",
-            "N",
             min=0,
             max=_MOST,
-            shown_default="15 with auto, else 3",
+            default="15 with auto, else 3",
         ),
     ] = None
     min_drafts: Annotated[
         int,
-        Option("--spec-draft-n-min", "Do not check drafts of fewer tokens.", "N", min=0, max=_MOST),
+        Option("--spec-draft-n-min N", "Do not check drafts of fewer tokens.", min=0, max=_MOST),
     ] = 0
     min_probability: Annotated[
         float,
         Option(
-            "--spec-draft-p-min",
+            "--spec-draft-p-min P",
             "End a draft before a token whose probability is below P.",
-            "P",
             min=0,
             max=1,
         ),
@@ -83,10 +80,9 @@ class SpeculationConfig(Struct, frozen=True):
     draft_model: Annotated[
         Path | None,
         Option(
-            "-md --spec-draft-model",
+            "-md --spec-draft-model FILE",
             "A smaller GGUF file with the same vocabulary, which drafts; or a file that holds the "
             "model's head for multi-token prediction (MTP) alone.",
-            "FILE",
         ),
     ] = None
     # Not requested by the user: drafts run only where they are known to pay.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.commands.table import COMMANDS, PROGRAM_EXAMPLES, load_command
+from sharpi.cli.program import COMMANDS, PROGRAM_EXAMPLES, load_command
 
 
 def calls(line: str) -> list[list[str]]:

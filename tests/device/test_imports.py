@@ -18,5 +18,5 @@ def test_only_devices_and_commands_are_imported_by_a_string() -> None:
     assert found == {
         "device/gpu.py",
         "cluster/group.py",
-        "cli/commands/table.py",
+        "cli/program.py",
     }

@@ -12,7 +12,7 @@ from sharpi.cli.chat.answer_view import show_answer
 from sharpi.cli.chat.chat_settings import ChatSettings
 from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.line_input import Input
-from sharpi.cli.chat.prompt import note_useless_options
+from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat, note_useless_options
 from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length, verbose_lines
 from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.chat.slash_command import is_command, question_of
@@ -20,7 +20,6 @@ from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.terminal import print_error, print_stderr
-from sharpi.cli.output_format import ConstrainedAnswers, OutputFormat
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:

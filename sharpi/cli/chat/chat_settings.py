@@ -78,7 +78,7 @@ def _field(name: str) -> Field:
 
 
 def _names(field: Field) -> list[str]:
-    return [each.split("/")[0].lstrip("-") for each in field.option.names.split()]
+    return [each.split("/")[0].lstrip("-") for each in field.option.flags]
 
 
 def _first_clause(field: Field) -> str:

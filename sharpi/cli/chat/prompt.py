@@ -1,23 +1,20 @@
-"""Turns the user's text into the tokens of a prompt, with or without a chat template.
+"""The prompt of one answer, with or without a chat template, and the form that it must have."""
 
-A Transcript keeps the tokens of a conversation. A text has many tokenizations, and a model does not
-always generate the one that the tokenizer would choose: tokenizing the full text again for every
-answer would often produce other ids, which do not match the KV cache. So only the new text is
-tokenized, and answers keep the ids that the model generated. A segment ends where a template wrote
-a marker or the model stopped, so no word is split. If a template rewrites earlier messages (several
-drop old reasoning), the segments before the first change are still reused.
-"""
-
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from sharpi.cli.inputs import text_of_file
 from sharpi.cli.output.terminal import print_note, print_stderr
-from sharpi.errors import UsageError
-from sharpi.settings.conversation import ConversationOptions
+from sharpi.cli.run_config import OptionSources
+from sharpi.errors import GrammarError, UsageError
+from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 
 if TYPE_CHECKING:
+    from sharpi.constraints.constraint import Constraint
+    from sharpi.constraints.grammar_constraint import GrammarConstraint
+    from sharpi.constraints.grammars import Grammars
     from sharpi.engine.engine import Engine
     from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -84,77 +81,99 @@ def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)
 
 
-FindIds = Callable[[str], list[int]]  # returns the ids of an answer; empty if they are unknown
+_NO_LIBRARY = (
+    "structured output needs the package llguidance; install it with pip install llguidance"
+)
 
 
-class Transcript:
-    """Stores segments of (text, ids), which together are what the KV cache holds."""
+class OutputFormat(Struct, frozen=True):
+    """The schema or grammar that an answer must match, not compiled yet."""
 
-    def __init__(self, tokenizer: "Tokenizer") -> None:
-        self._tokenizer = tokenizer
-        self._segments: list[tuple[str, list[int]]] = []
+    kind: str  # the method of Grammars that compiles it
+    value: Any = None  # the schema or the grammar
+    source: str = ""  # the file of the schema or grammar
 
-    def ids_of(self, text: str) -> list[int]:
-        """Returns the ids of the whole `text`, with stored ids for its known segments."""
-        position = self._drop_what_differs(text)
-        rest = text[position:]
-        if rest:
-            self._segments.append(self._encoded(rest, is_opening=position == 0))
-        return [token for _, ids in self._segments for token in ids]
 
-    def num_known(self, text: str) -> int:
-        """Returns how many stored tokens `text` begins with; drops all stored tokens after them."""
-        self._drop_what_differs(text)
-        return sum(len(ids) for _, ids in self._segments)
+class ConstrainedAnswers:
+    """Builds the constraint of each answer from one schema or grammar, for one tokenizer."""
 
-    def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
-        """Stores the ids that the model generated for earlier `answers` in `text`.
+    def __init__(self, output_format: OutputFormat, tokenizer: "Tokenizer") -> None:
+        self._output_format, self._tokenizer = output_format, tokenizer
+        self._grammars = _grammars(tokenizer)
+        self._newest = self._compiled()
+        if self._newest.note:
+            print_note(self._newest.note)
 
-        `find` looks them up, so that a conversation saved as text has its original ids again.
-        """
-        at = position = self._drop_what_differs(text)
-        begin = 0
-        for answer in answers:
-            start = text.find(answer, begin)
-            if start < 0 or not answer:
-                return
-            begin = start + len(answer)
-            if start >= position and (ids := find(answer)) and self._text_of(ids) == answer:
-                if start > at:
-                    self._segments.append(self._encoded(text[at:start], is_opening=at == 0))
-                self._segments.append((answer, ids))
-                at = begin
+    @property
+    def is_complete(self) -> bool:
+        """True if the newest answer, as far as it is generated, matches its schema or grammar."""
+        return self._newest.may_end
 
-    def _encoded(self, text: str, *, is_opening: bool) -> tuple[str, list[int]]:
-        return text, self._encode(text, is_opening=is_opening)
+    def constraint(self, prompt: str) -> "Constraint":
+        """Returns the constraint on the answer to `prompt`, but not on its reasoning."""
+        from sharpi.constraints.answer_part import within_answer
 
-    def add_answer(self, text: str, ids: list[int]) -> None:
-        """Stores the tokens that the model generated, if they decode to exactly `text`.
+        self._newest = self._compiled()
+        return within_answer(self._newest, self._grammars, prompt)
 
-        They do not if a stop string was cut off or the last character is incomplete. Then `ids_of`
-        tokenizes the answer like any other text.
-        """
-        if ids and self._text_of(ids) == text:
-            self._segments.append((text, list(ids)))
+    def _compiled(self) -> "GrammarConstraint":
+        """Compiles the schema or grammar; raises GrammarError, which names the file."""
+        output_format, grammars = self._output_format, self._grammars
+        try:
+            match output_format.kind:
+                case "json_schema":
+                    return grammars.json_schema(output_format.value)
+                case "gbnf":
+                    return grammars.gbnf(output_format.value)
+                case "lark":
+                    return grammars.lark(output_format.value)
+            return grammars.json_object()
+        except GrammarError as error:
+            raise GrammarError(
+                f"{output_format.source}: {error}" if output_format.source else str(error)
+            ) from error
 
-    def _text_of(self, ids: list[int]) -> str:
-        """Decodes `ids` as streaming does, which keeps a leading space."""
-        from sharpi.tokenizer.stream import StreamDecoder
 
-        decoder = StreamDecoder(self._tokenizer)
-        return "".join(map(decoder.feed, ids)) + decoder.flush()
+def output_format(options: ConstraintOptions, sources: OptionSources) -> OutputFormat | None:
+    """Reads and returns the schema or grammar; None if no option requires one.
 
-    def _drop_what_differs(self, text: str) -> int:
-        """Drops all segments but those that `text` begins with; returns their total characters."""
-        position = 0
-        for count, (segment, _) in enumerate(self._segments):
-            if not text.startswith(segment, position):
-                del self._segments[count:]
-                break
-            position += len(segment)
-        return position
+    Flags override environment variables. Raises UsageError for contradictory options.
+    """
+    asked = [name for name in options.__struct_fields__ if getattr(options, name)]
+    best = [name for name in asked if sources.by_flag(name)] or asked
+    if len(best) > 1:
+        sources.raise_conflict(best[0], best[1], "an answer has one format")
+    return read_format(best[0], getattr(options, best[0])) if best else None
 
-    def _encode(self, text: str, *, is_opening: bool) -> list[int]:
-        if is_opening:
-            return opening_ids(self._tokenizer, text)
-        return self._tokenizer.encode(text, add_bos=False, parse_special=True)
+
+def read_format(option: str, path: Any) -> OutputFormat:
+    """Reads the schema or grammar of an option; raises UsageError for an unreadable file."""
+    if option == "json_object":
+        return OutputFormat(option)
+    text = text_of_file(path)
+    if option == "json_schema":
+        return OutputFormat(option, _parsed(text, path), path)
+    return OutputFormat("gbnf" if _is_gbnf(text, path) else "lark", text, path)
+
+
+def _is_gbnf(text: str, path: str) -> bool:
+    """Returns whether a grammar is GBNF rather than Lark, by the file's suffix or its notation."""
+    name = path.lower()
+    return name.endswith(".gbnf") or (not name.endswith(".lark") and "::=" in text)
+
+
+def _parsed(text: str, path: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path}: the JSON schema is nested too deeply") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+
+
+def _grammars(tokenizer: "Tokenizer") -> "Grammars":
+    try:
+        from sharpi.constraints.grammars import Grammars
+    except ImportError as error:
+        raise UsageError(_NO_LIBRARY) from error
+    return Grammars(tokenizer)

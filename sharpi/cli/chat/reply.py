@@ -17,7 +17,7 @@ from sharpi.cli.output.terminal import (
 from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:
-    from sharpi.cli.output_format import ConstrainedAnswers
+    from sharpi.cli.chat.prompt import ConstrainedAnswers
     from sharpi.dialogue.formats.harmony import ChannelSplitter
     from sharpi.engine.engine import Generation
     from sharpi.engine.sampling.generation_state import Timings

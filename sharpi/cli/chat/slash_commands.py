@@ -10,8 +10,8 @@ from sharpi.cli.chat.chat_settings import INDENT
 from sharpi.cli.chat.reply import reasoning_of, verbose_lines
 from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
+from sharpi.cli.inputs import text_of_file
 from sharpi.cli.output.terminal import print_stderr, strip_controls
-from sharpi.cli.source_text import text_of_file
 from sharpi.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from sharpi.cli.command import Without
 from sharpi.cli.inputs import find_model
-from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.output.loading import open_engine
-from sharpi.cli.run_config import complete
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig, SpeculationConfig
@@ -45,39 +44,29 @@ class Tests(Struct, frozen=True):
     n_prompt: Annotated[
         tuple[int, ...],
         Option(
-            "-p --n-prompt",
+            "-p --n-prompt N,...",
             "Tokens of the prefill tests; 0: none.",
-            "N,...",
             parse=_counts,
-            shown_default="512",
-            is_everyday=True,
+            default="512",
         ),
     ] = (512,)
     n_gen: Annotated[
         tuple[int, ...],
         Option(
-            "-n --n-gen",
-            "Tokens of the decode tests; 0: none.",
-            "N,...",
-            parse=_counts,
-            shown_default="128",
-            is_everyday=True,
+            "-n --n-gen N,...", "Tokens of the decode tests; 0: none.", parse=_counts, default="128"
         ),
     ] = (128,)
     n_depth: Annotated[
         tuple[int, ...],
         Option(
-            "-d --n-depth",
+            "-d --n-depth N,...",
             "Tokens in the KV cache before a test begins.",
-            "N,...",
             parse=_counts,
-            shown_default="0",
-            is_everyday=True,
+            default="0",
         ),
     ] = (0,)
     repetitions: Annotated[
-        int,
-        Option("-r --repetitions", "Runs of each test.", "N", min=1, max=10000, is_everyday=True),
+        int, Option("-r --repetitions N", "Runs of each test.", min=1, max=10000)
     ] = 5
 
 

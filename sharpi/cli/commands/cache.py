@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
-from sharpi.settings.option import Option, argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,17 +23,14 @@ Action = Literal["list", "rm"]
 
 
 def cache(
-    action: Annotated[Action, argument("ACTION", "list, or rm KEY...")] = "list",
+    action: Annotated[Action, Option("ACTION", "list, or rm KEY...")] = "list",
     keys: Annotated[
-        list[str] | None, argument("KEY", "The beginnings of keys, as `list` prints them.")
+        list[str] | None, Option("KEY", "The beginnings of keys, as `list` prints them.")
     ] = None,
     prompt_cache: Annotated[
-        Path | None,
-        Option("--prompt-cache", "The folder of the prompt cache.", "DIR", is_everyday=True),
+        Path | None, Option("--prompt-cache DIR", "The folder of the prompt cache.")
     ] = None,
-    everything: Annotated[
-        bool, local_option("--all", "With rm: remove all kept prompts.", is_everyday=True)
-    ] = False,
+    everything: Annotated[bool, local_option("--all", "With rm: remove all kept prompts.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List and remove the prompts that --prompt-cache keeps on disk.

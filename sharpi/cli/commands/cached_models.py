@@ -13,7 +13,7 @@ from sharpi.cli.output.terminal import fitted, print_stderr, stdin_is_terminal
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import HubError, UsageError, did_you_mean
 from sharpi.hub.model_name import ModelName, require_name
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -73,14 +73,13 @@ def _record(model: "CachedModel") -> dict[str, Any]:
 def pull(
     name: Annotated[
         str,
-        argument(
+        Option(
             "REPO[:QUANT]",
             "A repository as ORG/REPO with a quant, as in :Q4_K_M, or a name of `sharpi models`.",
         ),
     ],
     revision: Annotated[
-        str | None,
-        local_option("--revision", "A branch, tag or commit.", "REV", shown_default="main"),
+        str | None, local_option("--revision REV", "A branch, tag or commit.", default="main")
     ] = None,
 ) -> None:
     """Download a model from the Hugging Face hub.
@@ -108,7 +107,7 @@ def _with_revision(name: ModelName, revision: str | None) -> ModelName:
 
 
 def rm(
-    name: Annotated[str, argument("NAME", "A name as `sharpi list` prints it.")],
+    name: Annotated[str, Option("NAME", "A name as `sharpi list` prints it.")],
     yes: Annotated[bool, local_option("-y --yes", "Do not ask.")] = False,
 ) -> None:
     """Remove a model from the hub's cache.

@@ -9,12 +9,11 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
+from sharpi.cli.chat.prompt import output_format
 from sharpi.cli.inputs import find_model
-from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import can_draw, print_stderr, stdin_is_terminal
-from sharpi.cli.output_format import output_format
-from sharpi.cli.run_config import complete
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import ModelArgument, ModelOption, NoLogOption, PullOption
 from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.errors import UsageError
@@ -37,17 +36,11 @@ def chat(
     pull: PullOption = False,
     single_turn: Annotated[bool, Option("-st --single-turn", "End after one answer.")] = False,
     continues: Annotated[
-        bool,
-        local_option("--continue", "Go on with the latest chat of `sharpi log`.", is_everyday=True),
+        bool, local_option("--continue", "Go on with the latest chat of `sharpi log`.")
     ] = False,
     resume: Annotated[
         str | None,
-        local_option(
-            "--resume",
-            "Go on with what /save wrote, or with an id of the log.",
-            "NAME",
-            is_everyday=True,
-        ),
+        local_option("--resume NAME", "Go on with what /save wrote, or with an id of the log."),
     ] = None,
     no_log: NoLogOption = False,
 ) -> None:

@@ -16,7 +16,7 @@ from sharpi.errors import UsageError
 from sharpi.resources import install_command, is_checkout
 from sharpi.settings import FEATURES, ClusterConfig
 from sharpi.settings.cluster import hosts_of
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
@@ -30,20 +30,19 @@ Row = tuple[str, str]  # a heading and its text
 def doctor(
     path: Annotated[
         Path,
-        argument(
+        Option(
             "PATH",
             "A model file on the disk to measure, or a folder to write a test file in.",
-            shown_default="the current folder",
+            default="the current folder",
         ),
     ] = Path(),
     cluster: Annotated[ClusterConfig, Only(("link", "insecure_link"))] = _ALONE,
     hosts: Annotated[
         dict[str, Any] | None,
         local_option(
-            "--hosts",
+            "--hosts A,B",
             "Measure the links between machines instead: the address of this one, then a name for"
             " each other, on which `sharpi join ADDRESS MODEL` runs.",
-            "A,B",
             parse=hosts_of,
         ),
     ] = None,
@@ -200,13 +199,7 @@ _PURPOSES = (
 
 def advise(report: "HardwareReport") -> list[Advice]:
     """Returns advice for each missing package, device or setting, the most urgent first."""
-    return [
-        *_kernels(report),
-        *_gpus(report),
-        *_memory(report),
-        *_disk(report),
-        *_packages(report),
-    ]
+    return [*_kernels(report), *_gpus(report), *_memory(report), *_disk(report), *_packages(report)]
 
 
 def _kernels(report: "HardwareReport") -> Iterator[Advice]:

@@ -10,16 +10,16 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import Without
+from sharpi.cli.inputs import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_terminal
 from sharpi.cli.run_config import complete
 from sharpi.cli.shared_options import JsonOption
-from sharpi.cli.source_text import STDIN, text_of_argument, text_of_file, text_of_stdin
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.settings.run import CONTEXT
 from sharpi.system.files import atomic_output
 
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
 
 def logits(
     context: typer.Context,
-    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
-    tokens: Annotated[
-        Path, local_option("--tokens", "A 1-D array of integer token ids.", "IDS.npy")
-    ],
+    model: Annotated[str, Option("MODEL", "A GGUF file or a name.")],
+    tokens: Annotated[Path, local_option("--tokens IDS.npy", "A 1-D array of integer token ids.")],
     output: Annotated[
-        Path,
-        local_option("--output", "Output file: float32 logits (tokens, vocabulary).", "OUT.npy"),
+        Path, local_option("--output OUT.npy", "Output file: float32 logits (tokens, vocabulary).")
     ],
     config: Annotated[RunConfig, Without((CONTEXT,))],
 ) -> None:
@@ -93,10 +90,9 @@ def read_ids(path: Path) -> "npt.NDArray[np.integer]":
 
 
 def tokenize(
-    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
+    model: Annotated[str, Option("MODEL", "A GGUF file or a name.")],
     text: Annotated[
-        str | None,
-        argument("TEXT", "The text; '-' or nothing reads stdin byte for byte."),
+        str | None, Option("TEXT", "The text; '-' or nothing reads stdin byte for byte.")
     ] = None,
     no_bos: Annotated[
         bool, local_option("--no-bos", "Add no BOS token, even if the model expects one.")
@@ -133,12 +129,12 @@ def _content(text: str | None) -> str:
 
 def perplexity(
     context: typer.Context,
-    model: Annotated[str, argument("MODEL", "A GGUF file or a name.")],
+    model: Annotated[str, Option("MODEL", "A GGUF file or a name.")],
     file: Annotated[
-        str, local_option("-f --file", "The file with the text to predict; '-': stdin.", "FILE")
+        str, local_option("-f --file FILE", "The file with the text to predict; '-': stdin.")
     ],
     config: Annotated[RunConfig, Without((CONTEXT,))],
-    window: Annotated[int, local_option("-c --ctx-size", "Tokens per window.", "N", min=4)] = 512,
+    window: Annotated[int, local_option("-c --ctx-size N", "Tokens per window.", min=4)] = 512,
     as_json: JsonOption = False,
 ) -> None:
     """Print the perplexity of a text.

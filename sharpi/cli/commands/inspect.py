@@ -15,7 +15,7 @@ from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import fitted, print_note
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Row = tuple[str, str]  # a heading and its text
 
 
 def inspect(
-    model: Annotated[str, argument("MODEL", "A GGUF file, one of its parts, or a name.")],
+    model: Annotated[str, Option("MODEL", "A GGUF file, one of its parts, or a name.")],
     tensors: Annotated[bool, local_option("--tensors", "Also list every tensor.")] = False,
     check: Annotated[
         bool, local_option("--check", "Read every tensor and name the damaged ones.")

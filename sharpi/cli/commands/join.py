@@ -19,7 +19,7 @@ from sharpi.cli.termination import TEMPORARY
 from sharpi.errors import ClusterError, LinkError, UsageError
 from sharpi.settings import ClusterConfig, RunConfig
 from sharpi.settings.cluster import host_and_port
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 from sharpi.settings.run import CONTEXT
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0  # seconds
@@ -29,7 +29,7 @@ _AGAIN = "_SHARPI_JOINS_AGAIN"  # environment variable: _keep_joining started th
 def join(
     context: typer.Context,
     config: Annotated[RunConfig, Without((CONTEXT,))],
-    first: Annotated[str, argument("HOST[:PORT]", "The first machine, as its `--hosts` has it.")],
+    first: Annotated[str, Option("HOST[:PORT]", "The first machine, as its `--hosts` has it.")],
     model: ModelArgument = None,
     model_file: ModelOption = None,
     pull: PullOption = False,

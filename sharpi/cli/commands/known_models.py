@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
-from sharpi.settings.option import argument
+from sharpi.settings.option import Option
 
 if TYPE_CHECKING:
     from sharpi.hardware.info import HardwareInfo
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def models(
-    word: Annotated[
-        str | None, argument("WORD", "Only the models with this in their name.")
-    ] = None,
+    word: Annotated[str | None, Option("WORD", "Only the models with this in their name.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List well-known models and their speed here.

@@ -18,7 +18,7 @@ from sharpi.cli.inputs import find_model
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.shared_options import PullOption
 from sharpi.errors import UsageError
-from sharpi.settings.option import Option, argument
+from sharpi.settings.option import Option
 
 ClientName = Literal["claude", "codex", "aider", "opencode"]
 
@@ -27,21 +27,17 @@ _MOST_CONTEXT = 32768  # the default limit; agents send long prompts
 
 def launch(
     context: typer.Context,
-    client: Annotated[ClientName, argument("CLIENT", "claude, codex, aider or opencode.")],
-    model: Annotated[str, argument("MODEL", "A GGUF file or a name, as `sharpi run` takes it.")],
-    rest: Annotated[
-        list[str] | None, argument("ARGS", "Arguments of the client, after --.")
-    ] = None,
+    client: Annotated[ClientName, Option("CLIENT", "claude, codex, aider or opencode.")],
+    model: Annotated[str, Option("MODEL", "A GGUF file or a name, as `sharpi run` takes it.")],
+    rest: Annotated[list[str] | None, Option("ARGS", "Arguments of the client, after --.")] = None,
     pull: PullOption = False,
     ctx_size: Annotated[
         int | None,
         Option(
-            "-c --ctx-size",
+            "-c --ctx-size N",
             "Tokens of context of the server.",
-            "N",
             min=1,
-            shown_default="the model's, at most 32768",
-            is_everyday=True,
+            default="the model's, at most 32768",
         ),
     ] = None,
 ) -> None:

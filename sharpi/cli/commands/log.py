@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError, UsageError
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import KeptConversation, LogStore
@@ -23,18 +23,16 @@ Action = Literal["list", "show", "search", "export", "rm", "on", "off"]
 
 def log(
     action: Annotated[
-        Action,
-        argument("ACTION", "list, show [ID], search TEXT, export [ID...], rm ID..., on, off."),
+        Action, Option("ACTION", "list, show [ID], search TEXT, export [ID...], rm ID..., on, off.")
     ] = "list",
     values: Annotated[
-        list[str] | None, argument("VALUE", "The ids of conversations, or the text to search.")
+        list[str] | None, Option("VALUE", "The ids of conversations, or the text to search.")
     ] = None,
     number: Annotated[
-        int | None,
-        local_option("-n --number", "List at most N conversations.", "N", min=1, is_everyday=True),
+        int | None, local_option("-n --number N", "List at most N conversations.", min=1)
     ] = None,
     everything: Annotated[
-        bool, local_option("--all", "With rm: remove all conversations.", is_everyday=True)
+        bool, local_option("--all", "With rm: remove all conversations.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

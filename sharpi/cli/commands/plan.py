@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from sharpi.cli.command import Only
 from sharpi.cli.inputs import find_model
-from sharpi.cli.option_sources import OptionSources
-from sharpi.cli.run_config import complete
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
 from sharpi.settings import USUAL_DRAFTS, RunConfig
@@ -36,12 +35,11 @@ def plan(
     model: ModelArgument = None,
     model_file: ModelOption = None,
     moe_profile: Annotated[
-        Path | None,
-        Option("--moe-profile", "Expect hits by the expert uses in this file.", "PATH"),
+        Path | None, Option("--moe-profile PATH", "Expect hits by the expert uses in this file.")
     ] = None,
     hosts: Annotated[
         Path | None,
-        local_option("--hosts", "Divide the model among the machines of this TOML file.", "FILE"),
+        local_option("--hosts FILE", "Divide the model among the machines of this TOML file."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,8 +7,10 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.chat.prompt import (
+    ConstrainedAnswers,
     Prompt,
     note_useless_options,
+    output_format,
     refuse_contradictions,
     show_prompt,
     whole_prompt,
@@ -24,11 +26,9 @@ from sharpi.cli.chat.reply import (
 )
 from sharpi.cli.inputs import find_inputs
 from sharpi.cli.log.conversation_log import logged_run
-from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr, word_wrap
-from sharpi.cli.output_format import ConstrainedAnswers, output_format
-from sharpi.cli.run_config import complete
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import (
     DisplayPromptOption,
     JsonOption,
@@ -42,7 +42,7 @@ from sharpi.cli.shared_options import (
 from sharpi.cli.termination import INTERRUPTED
 from sharpi.settings import GenerationRequest, RunConfig
 from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
-from sharpi.settings.option import Option, argument
+from sharpi.settings.option import Option
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Generation
@@ -56,8 +56,7 @@ def run(
     config: RunConfig,
     model: ModelArgument = None,
     prompt: Annotated[
-        list[str] | None,
-        argument("PROMPT", "The text to answer or continue; stdin comes before it."),
+        list[str] | None, Option("PROMPT", "The text to answer or continue; stdin comes before it.")
     ] = None,
     model_file: ModelOption = None,
     pull: PullOption = False,

@@ -8,11 +8,10 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.inputs import find_model
-from sharpi.cli.option_sources import OptionSources
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
-from sharpi.cli.run_config import complete
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
 from sharpi.cli.termination import exit_immediately
 from sharpi.errors import UsageError

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
-from sharpi.settings.option import argument, local_option
+from sharpi.settings.option import Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import Simulation
@@ -22,19 +22,14 @@ _DEFAULT_POLICY = "learned-prefetch"  # the default for slots in RAM
 
 
 def simulate(
-    trace_file: Annotated[Path, argument("TRACE", "A trace, an .npz file.")],
-    slots: Annotated[
-        str, local_option("--slots", "Slots for experts in each layer.", "N,...")
-    ] = "8",
+    trace_file: Annotated[Path, Option("TRACE", "A trace, an .npz file.")],
+    slots: Annotated[str, local_option("--slots N,...", "Slots for experts in each layer.")] = "8",
     policy: Annotated[
-        str,
-        local_option("--policy", "Policies to replay; 'optimum' is one of them.", "NAME,..."),
+        str, local_option("--policy NAME,...", "Policies to replay; 'optimum' is one of them.")
     ] = "all",
     tokens: Annotated[
         int | None,
-        local_option(
-            "--tokens", "Replay only the first N tokens.", "N", min=1, shown_default="all"
-        ),
+        local_option("--tokens N", "Replay only the first N tokens.", min=1, default="all"),
     ] = None,
     admission: Annotated[
         bool,
@@ -46,11 +41,10 @@ def simulate(
     load_budget: Annotated[
         float | None,
         local_option(
-            "--load-budget",
+            "--load-budget N",
             "learned-prefetch: prefetches per token.",
-            "N",
             min=0,
-            shown_default="a tenth of a token's lookups",
+            default="a tenth of a token's lookups",
         ),
     ] = None,
     moving_slots: Annotated[
@@ -62,41 +56,37 @@ def simulate(
     resident: Annotated[
         str | None,
         local_option(
-            "--resident",
+            "--resident SET",
             "static: first-n, frequency (the most used, chosen anew until --warmup-tokens are "
             "counted) or ids as in 1,2,5 or 0-7.",
-            "SET",
-            shown_default="first-n",
+            default="first-n",
         ),
     ] = None,
     warmup_tokens: Annotated[
         int | None,
         local_option(
-            "--warmup-tokens",
+            "--warmup-tokens N",
             "static: tokens in which --resident frequency counts uses; it begins with the first"
             " experts.",
-            "N",
             min=1,
-            shown_default=f"{_WARM_UP_TOKENS}",
+            default=f"{_WARM_UP_TOKENS}",
         ),
     ] = None,
     warm_pin: Annotated[
         int,
         local_option(
-            "--warm-pin",
+            "--warm-pin N",
             "Pin the N most used experts of each layer; a line says what that gains or loses.",
-            "N",
             min=0,
         ),
     ] = 0,
     warm_pin_after: Annotated[
         int | None,
         local_option(
-            "--warm-pin-after",
+            "--warm-pin-after N",
             "Accesses to experts before they are pinned.",
-            "N",
             min=0,
-            shown_default=f"{_WARM_PIN_AFTER}",
+            default=f"{_WARM_PIN_AFTER}",
         ),
     ] = None,
     predictors: Annotated[
@@ -253,13 +243,9 @@ def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
 
 
 def stats(
-    file: Annotated[
-        Path,
-        argument("FILE", "A file that --expert-stats wrote, text or JSON."),
-    ],
+    file: Annotated[Path, Option("FILE", "A file that --expert-stats wrote, text or JSON.")],
     png: Annotated[
-        Path | None,
-        local_option("--png", "Also draw the heat map of experts into this file.", "OUT"),
+        Path | None, local_option("--png OUT", "Also draw the heat map of experts into this file.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -93,7 +93,7 @@ CREATE TABLE messages (
 ) WITHOUT ROWID;
 CREATE INDEX conversations_by_use ON conversations (updated);
 """
-_SECONDS_TO_WAIT = 3.0  # to wait for another process that writes
+_SECONDS_TO_WAIT, _PAUSE = 3.0, 0.01  # for another process that writes
 _TITLE_LENGTH = 200
 _LISTED = f"""
 SELECT c.id, c.kind, c.model, c.started, c.updated,
@@ -119,12 +119,26 @@ class LogStore(Closing):
         self._file = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
         try:
             self._file.execute("PRAGMA foreign_keys = ON")
-            self._file.execute("PRAGMA journal_mode = WAL")
+            self._use_wal()
             self._file.execute("PRAGMA synchronous = NORMAL")
             self._prepare(path)
         except BaseException:
             self._file.close()
             raise
+
+    def _use_wal(self) -> None:
+        """Switches a new file to WAL; SQLite itself does not wait for another process's switch."""
+        import sqlite3
+
+        end = time.monotonic() + _SECONDS_TO_WAIT
+        while True:
+            try:
+                self._file.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE)
 
     def _prepare(self, path: Path) -> None:
         """Writes the schema to a new file, only once even if several processes open it."""

@@ -7,8 +7,7 @@ from fake_engine import BOS, END, FakeTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpi.cli.chat.conversation import Conversation
-from sharpi.cli.chat.prompt import Transcript
+from sharpi.cli.chat.conversation import Conversation, Transcript
 from sharpi.engine.loader import load_engine
 from sharpi.engine.prompt_cache.cache_folder import AnswerIds, answer_file
 from sharpi.settings import GenerationRequest, RunConfig, SamplingParams

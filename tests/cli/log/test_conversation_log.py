@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,19 @@ def test_several_processes_at_once(state: Path) -> None:
             assert [each["content"] for each in found.messages] == [
                 f"{name} {number} {turn}" for turn in range(3)
             ]
+
+
+def test_a_new_file_that_another_process_prepares(state: Path) -> None:
+    path = state / "conversations.sqlite3"
+    state.mkdir(parents=True)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.2, other.rollback)
+    release.start()
+    with LogStore(path) as store:  # waits, while SQLite's PRAGMA journal_mode would not
+        assert store.listed() == []
+    release.join()
+    other.close()
 
 
 def test_removed_texts_are_gone_from_the_file(state: Path) -> None:

@@ -17,9 +17,8 @@ from fake_engine import FakeEngine
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.cli.command import arguments_of
-from sharpi.cli.commands.table import COMMANDS, function_of, load_command
-from sharpi.cli.option_sources import variables_of
+from sharpi.cli.command import arguments_of, variables_of
+from sharpi.cli.program import COMMANDS, function_of, load_command
 from sharpi.cli.run_config import complete
 from sharpi.settings import USUAL_DRAFTS, GenerationRequest, RunConfig
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.output_format import ConstrainedAnswers, OutputFormat
+from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat
 from sharpi.resources import demo_model
 from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
 
