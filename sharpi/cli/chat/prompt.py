@@ -98,7 +98,7 @@ class ConstrainedAnswers:
     """Builds the constraint of each answer from one schema or grammar, for one tokenizer."""
 
     def __init__(self, output_format: OutputFormat, tokenizer: "Tokenizer") -> None:
-        self._output_format, self._tokenizer = output_format, tokenizer
+        self._output_format = output_format
         self._grammars = _grammars(tokenizer)
         self._newest = self._compiled()
         if self._newest.note:
