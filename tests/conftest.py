@@ -30,7 +30,7 @@ if "SHARPI_SHARED" in os.environ:
 with contextlib.suppress(ImportError):
     from hypothesis import settings
 
-    settings.register_profile("sharpi", deadline=None)
+    settings.register_profile("sharpi", deadline=None, max_examples=40)
     settings.load_profile("sharpi")
 
 TESTS = Path(__file__).parent

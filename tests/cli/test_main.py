@@ -108,11 +108,11 @@ def test_help_asked_before_a_command_shows_all_of_them(sharpi: CommandLine) -> N
     assert sharpi("--help", "run").out == sharpi("--help").out
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["serve"], ["bench"], ["pull"]], ids=" ".join)
-def test_help_imports_nothing_heavy(command: list[str]) -> None:
+def test_help_imports_nothing_heavy() -> None:
+    commands = [[*command, "--help"] for command in ([], ["run"], ["serve"], ["bench"], ["pull"])]
     code = (
-        f"import sys; from sharpi.cli.main import main; code = main({[*command, '--help']!r});"
-        f"print('LOADED', [each for each in {HEAVY!r} if each in sys.modules]); sys.exit(code)"
+        f"import sys; from sharpi.cli.main import main; codes = set(map(main, {commands!r}));"
+        f"print('LOADED', [m for m in {HEAVY!r} if m in sys.modules]); sys.exit(any(codes))"
     )
     result = python(code)
     assert result.returncode == 0

@@ -81,15 +81,6 @@ def test_layers_with_windows_drop_pages_on_every_rank() -> None:
         machines.close()
 
 
-def test_torchrun_starts_both_ranks(machines: Machines) -> None:
-    own = ["-m", "sharpi", "run", str(machines.model), *PROMPT, "-n", "24", "--no-log"]
-    port = f"--master-port={free_port()}"
-    both = machines.start("--nproc-per-node", "2", port, *own, module="torch.distributed.run")
-    code, out, err = ended(both)
-    assert code == 0, err
-    assert out == ended(machines.start(*own[2:]))[1]
-
-
 def test_a_killed_rank_is_one_line_that_names_it(machines: Machines) -> None:
     joined = machines.join()
     running = machines.run(*PROMPT, *FOREVER)

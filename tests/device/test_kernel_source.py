@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from for_each import for_each
 
 from sharpi.device.gpu_kernels import compile_options, kernel_source, own_options
 from sharpi.resources import kernels_folder
@@ -15,14 +16,14 @@ HEADERS = {"cuda_fp16.h", "stdint.h"}
 _PLACE = re.compile(r'#line (\d+) "(.+)"')
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_stands_alone(name: str) -> None:
     assert not re.search(r'#include "', kernel_source(name))
     assert "#pragma once" not in kernel_source(name)
     assert set(re.findall("#include <(.+)>", kernel_source(name))) <= HEADERS
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_lines_keep_their_names(name: str) -> None:
     """Each line stands in the file and at the line that the compiler will name."""
     files = [*(kernels_folder() / "cuda").rglob("*.cu*"), *kernels_folder().glob("*.h")]
@@ -36,7 +37,7 @@ def test_lines_keep_their_names(name: str) -> None:
         number += 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_headers_come_once(name: str) -> None:
     starts = [place[2] for place in _PLACE.finditer(kernel_source(name)) if place[1] == "1"]
     assert len(starts) == len(set(starts))

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from answers import CLOCK, TOOLS, WEATHER, is_accepted, read, small_tokenizer
+from for_each import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,8 +74,8 @@ def test_written_calls_are_read(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40, deadline=None)
+@for_each("name", CASES)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_cuts_make_no_difference(name: str, data: st.DataObject) -> None:
     case = CASES[name]
@@ -85,7 +86,7 @@ def test_cuts_make_no_difference(name: str, data: st.DataObject) -> None:
     assert read(case.form, pieces) == read(case.form, [text]) == read(case.form, text)
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_any_beginning_of_an_answer_loses_nothing(name: str) -> None:
     """An answer that breaks off is text so far, or a call's arguments so far."""
     case = CASES[name]
@@ -130,8 +131,8 @@ def test_text_is_text(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
+@for_each("name", CASES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
     """Words and markers that form no call are returned unchanged."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference_learned_contexts
+from for_each import for_each
 from msgspec.structs import replace
 from reference_learned import Learned
 from reference_learned_map import LearnedMap
@@ -54,7 +55,7 @@ def test_nothing_to_decide_where_all_experts_fit() -> None:
     assert predictor(ALL, predictor="both") is None
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@for_each("name", POLICIES)
 def test_every_policy_by_its_name(name: str) -> None:
     assert policy(policy=name).kind is POLICIES[name]
 
@@ -76,7 +77,7 @@ def test_without_prefetch_a_policy_only_keeps_misses() -> None:
     assert policy(policy="slru", prefetch=False).kind is PolicyKind.SLRU
 
 
-@pytest.mark.parametrize("name", PREDICTOR_NAMES)
+@for_each("name", PREDICTOR_NAMES)
 def test_every_predictor_by_its_name(name: str) -> None:
     assert predictor(predictor=name) == name
     assert predictor(predictor=name, prefetch=False) is None
@@ -147,8 +148,8 @@ def shape(slots: int) -> ExpertShape:
     return ExpertShape(num_experts=8, experts_per_token=2, slots=(0, slots, slots))
 
 
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("slots", [1, 3, 4, 7, 8])
+@for_each("name", POLICIES)
+@for_each("slots", [1, 3, 4, 7, 8])
 def test_pins_by_itself_where_that_does_not_cost_hits(name: str, slots: int) -> None:
     config = ExpertConfig(policy=name)
     chosen = choose_policy(config, shape(slots), None)
@@ -189,7 +190,7 @@ def test_ids(text: str, ids: tuple[int, ...]) -> None:
     assert parse_ids(text, 8) == ids
 
 
-@pytest.mark.parametrize("text", ["", ",", "8", "0-8", "3-1", "a", "1-2-3", "-1", "1.5"])
+@for_each("text", ["", ",", "8", "0-8", "3-1", "a", "1-2-3", "-1", "1.5"])
 def test_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_ids(text, 8)
@@ -202,8 +203,8 @@ def bytes_of(learned_map: LearnedMap) -> int:
     return 4 * sum(each.size for each in arrays if isinstance(each, np.ndarray))
 
 
-@pytest.mark.parametrize("num_experts", [16, 32, 64, 128])
-@pytest.mark.parametrize("kind", [kind for kind in PolicyKind if kind.is_learned])
+@for_each("num_experts", [16, 32, 64, 128])
+@for_each("kind", [kind for kind in PolicyKind if kind.is_learned])
 def test_the_tables_of_the_reference(kind: PolicyKind, num_experts: int) -> None:
     policy = Learned(PolicySettings(kind, num_experts, 4, (4,)))
     held = sum(map(bytes_of, (*policy._maps, *policy._within._maps)))
@@ -214,6 +215,6 @@ def test_policies_that_do_not_learn_take_nothing() -> None:
     assert not any(learned_bytes(kind, 64) for kind in PolicyKind if not kind.is_learned)
 
 
-@pytest.mark.parametrize("num_experts", [1, 16, 32, 33, 128, 512])
+@for_each("num_experts", [1, 16, 32, 33, 128, 512])
 def test_the_rows_of_combinations(num_experts: int) -> None:
     assert num_hashed_rows(num_experts) == reference_learned_contexts.num_rows(num_experts)

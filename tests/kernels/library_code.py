@@ -1,11 +1,15 @@
 """The machine code of a shared library: its functions, their source files and their encodings."""
 
+import hashlib
+import pickle
 import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from build_cache import build_folder, built
 
 # Address, first byte and mnemonic. Segment and address-size prefixes are left out; no other may
 # stand before VEX and EVEX.
@@ -33,9 +37,20 @@ class Function:
     has_sse41: bool = False
 
 
-@cache  # disassembling the native library takes seconds
+@cache
 def read_functions(library: Path) -> list[Function]:
-    """Returns the functions of a library that has symbols, with the instructions of each."""
+    """Returns the functions of a library that has symbols, with the instructions of each.
+
+    It takes seconds to disassemble the native library, so what was found is kept in a file.
+    """
+    texts = library.read_bytes() + Path(__file__).read_bytes()
+    target = build_folder() / f"functions-{hashlib.sha256(texts).hexdigest()[:20]}.pickle"
+    built(target, lambda path: path.write_bytes(pickle.dumps(_disassembled(library))))
+    functions: list[Function] = pickle.loads(target.read_bytes())
+    return functions
+
+
+def _disassembled(library: Path) -> list[Function]:
     functions = _symbols(library)
     starts = sorted(functions)
     if not starts:

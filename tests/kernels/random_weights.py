@@ -1,5 +1,7 @@
 """Random blocks of every quant type: all codes occur, and the scales are ordinary numbers."""
 
+import math
+
 import numpy as np
 from gguf import GGMLQuantizationType, quants
 from kernel_library import Bytes, Floats
@@ -78,8 +80,10 @@ def _scatter(halves: NDArray[np.uint16], scales: Bytes) -> None:
 
 
 def as_floats(kind: Kind, weights: Bytes) -> NDArray[np.float64]:
-    """Returns the values of the blocks."""
-    return decoded(kind, weights).astype(np.float64)
+    """Returns the values of the blocks: (rows, columns)."""
+    # The package decodes sixteen rows at a time, whatever their length.
+    long_rows = weights.reshape(len(weights) // math.gcd(len(weights), 64), -1)
+    return decoded(kind, long_rows).astype(np.float64).reshape(len(weights), -1)
 
 
 def decoded(kind: Kind, weights: Bytes) -> Floats:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from build_cache import build_folder, built, digest
+from for_each import for_each
 from guarded_memory import GuardedMemory
 from kernel_library import ACTIVATION, Bytes, Floats, has_isa, matmul, quantise
 from numpy.typing import NDArray
@@ -91,8 +92,8 @@ def assert_same_bits(multiply: Multiply, kind: Kind, weights: Bytes, x: Floats) 
         np.testing.assert_array_equal(mine.view(np.uint32), other.view(np.uint32))
 
 
-@pytest.mark.parametrize("rows", [5, 32])
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("rows", [5, 32])
+@for_each("kind", QUANTISED_KINDS)
 def test_random_codes(multiply: Multiply, kind: Kind, rows: int) -> None:
     rng = np.random.default_rng(rows)
     for columns in (256, 768) + (288,) * (288 % kind.block_values == 0):
@@ -100,8 +101,8 @@ def test_random_codes(multiply: Multiply, kind: Kind, rows: int) -> None:
         assert_same_bits(multiply, kind, weights_of(kind, rows, columns), x)
 
 
-@pytest.mark.parametrize("code", [0x00, 0x7F, 0x80, 0xFF])
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("code", [0x00, 0x7F, 0x80, 0xFF])
+@for_each("kind", QUANTISED_KINDS)
 def test_extreme_codes(multiply: Multiply, kind: Kind, code: int) -> None:
     weights = weights_of(kind, 32, 512, fill=code)
     x = np.repeat(np.float32([[3], [-3], [1], [-1], [2], [-2], [5]]), 512, axis=1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from for_each import for_each
 from kernel_library import dequantise
 from random_weights import KINDS, decoded, random_weights
 
@@ -10,7 +11,7 @@ from sharpi.gguf.quant_types import QuantType as Kind
 pytestmark = pytest.mark.native
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_rows(isa: str, kind: Kind) -> None:
     for columns in (32, 96, 576, 2048):
         if columns % kind.block_values:
@@ -21,7 +22,7 @@ def test_rows(isa: str, kind: Kind) -> None:
             np.testing.assert_array_equal(dequantise(isa, kind, row[0], columns), expected)
 
 
-@pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16])
+@for_each("kind", [Kind.F16, Kind.BF16])
 def test_every_half(isa: str, kind: Kind) -> None:
     every = np.arange(1 << 16, dtype=np.uint16)
     expected = decoded(kind, every.view(np.uint8)).view(np.uint32)

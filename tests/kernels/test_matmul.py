@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from for_each import for_each
 from guarded_memory import GuardedMemory
 from kernel_library import EXACT, INT8, Floats, library, matmul, rounded
 from numpy.typing import NDArray
@@ -51,8 +52,8 @@ def assert_rounded_product(out: Floats, dense: Floats, x: Floats, seen: Floats) 
     assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
 
 
-@pytest.mark.parametrize("rows", [1, 33])
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("rows", [1, 33])
+@for_each("kind", QUANTISED_KINDS)
 def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, rows, columns), random_tokens(40, columns)
@@ -60,7 +61,7 @@ def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
         assert_rounded_product(out, dense, x, rounded_tokens(isa, 40, columns))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_exact_activations(isa: str, kind: Kind) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, 33, columns), random_tokens(13, columns)
@@ -69,7 +70,7 @@ def test_exact_activations(isa: str, kind: Kind) -> None:
         assert relative_error(out, expected) < ARITHMETIC, f"{columns} columns"
 
 
-@pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.name)
+@for_each("kind", FLOAT_KINDS)
 def test_float_weights_are_exact_in_either_precision(isa: str, kind: Kind) -> None:
     weights, x = weights_of(kind, 33, 576), random_tokens(3, 576)
     np.testing.assert_array_equal(
@@ -77,8 +78,8 @@ def test_float_weights_are_exact_in_either_precision(isa: str, kind: Kind) -> No
     )
 
 
-@pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("precision", [INT8, EXACT])
+@for_each("kind", KINDS)
 def test_other_tokens_do_not_change_a_token(isa: str, kind: Kind, precision: int) -> None:
     for columns in (256, 768):
         weights, x = weights_of(kind, 33, columns), random_tokens(40, columns)
@@ -90,14 +91,14 @@ def test_other_tokens_do_not_change_a_token(isa: str, kind: Kind, precision: int
         np.testing.assert_array_equal(reverse[::-1], together)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_rows_do_not_depend_on_their_tile(isa: str, kind: Kind) -> None:
     weights, x = weights_of(kind, 40, 256), random_tokens(3, 256)
     whole = matmul(isa, kind, weights, x)
     np.testing.assert_array_equal(matmul(isa, kind, weights[35:], x), whole[:, 35:])
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_weights_at_any_address(isa: str, kind: Kind) -> None:
     shift = 3
     weights, x = weights_of(kind, 33, 256), random_tokens(3, 256)
@@ -107,8 +108,8 @@ def test_weights_at_any_address(isa: str, kind: Kind) -> None:
     np.testing.assert_array_equal(matmul(isa, kind, moved, x), matmul(isa, kind, weights, x))
 
 
-@pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("precision", [INT8, EXACT])
+@for_each("kind", KINDS)
 def test_nothing_is_read_past_the_end(isa: str, kind: Kind, precision: int) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, 5, columns), random_tokens(3, columns)
@@ -119,7 +120,7 @@ def test_nothing_is_read_past_the_end(isa: str, kind: Kind, precision: int) -> N
         np.testing.assert_array_equal(guarded, matmul(isa, kind, weights, x, precision))
 
 
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("kind", QUANTISED_KINDS)
 def test_extreme_codes_do_not_overflow(isa: str, kind: Kind) -> None:
     for code in (0x00, 0x7F, 0x80, 0xFF):
         weights = weights_of(kind, 32, 512, fill=code)
@@ -130,8 +131,8 @@ def test_extreme_codes_do_not_overflow(isa: str, kind: Kind) -> None:
             assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T), f"{tokens} tokens"
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("kind", HALVES, ids=lambda kind: kind.name)
+@for_each("bad", [np.nan, np.inf])
+@for_each("kind", HALVES)
 def test_a_scale_that_is_not_finite_shows_in_its_row(isa: str, kind: Kind, bad: float) -> None:
     weights, x = weights_of(kind, 33, 512), random_tokens(5, 512)
     sound = matmul(isa, kind, weights, x)

@@ -4,8 +4,8 @@ What holds for this machine's instruction sets (test_matmul.py) holds here, to t
 """
 
 import numpy as np
-import pytest
 from emulator import PROCESSORS, EmulatedLibrary
+from for_each import for_each
 from kernel_library import EXACT, INT8, Floats
 from random_weights import FLOAT_KINDS, KINDS, QUANTISED_KINDS, as_floats, decoded
 from random_weights import random_weights as weights_of
@@ -32,8 +32,8 @@ def test_one_processor_has_dot_products(emulated_processors: dict[str, EmulatedL
         assert arm.sharpi_instruction_set(b"avx2") is None
 
 
-@pytest.mark.parametrize("rows", [1, 33])
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("rows", [1, 33])
+@for_each("kind", QUANTISED_KINDS)
 def test_rounded_activations(arm: EmulatedLibrary, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, rows, columns), random_tokens(MOST_TOKENS, columns)
@@ -41,8 +41,8 @@ def test_rounded_activations(arm: EmulatedLibrary, kind: Kind, rows: int) -> Non
         assert_rounded_product(out, dense, x, seen)
 
 
-@pytest.mark.parametrize("rows", [1, 33])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("rows", [1, 33])
+@for_each("kind", KINDS)
 def test_exact_activations(arm: EmulatedLibrary, kind: Kind, rows: int) -> None:
     for columns in columns_of(kind):
         weights, x = weights_of(kind, rows, columns), random_tokens(MOST_TOKENS, columns)
@@ -51,8 +51,8 @@ def test_exact_activations(arm: EmulatedLibrary, kind: Kind, rows: int) -> None:
         assert relative_error(out, expected) < ARITHMETIC, f"{columns} columns"
 
 
-@pytest.mark.parametrize("precision", [INT8, EXACT], ids=["int8", "exact"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("precision", [INT8, EXACT])
+@for_each("kind", KINDS)
 def test_other_tokens_do_not_change_a_token(
     arm: EmulatedLibrary, kind: Kind, precision: int
 ) -> None:
@@ -63,7 +63,7 @@ def test_other_tokens_do_not_change_a_token(
         np.testing.assert_array_equal(some, together[-tokens:], f"{tokens} tokens")
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_rows_do_not_depend_on_their_tile(arm: EmulatedLibrary, kind: Kind) -> None:
     weights, x = weights_of(kind, 40, 256), random_tokens(3, 256)
     np.testing.assert_array_equal(
@@ -71,7 +71,7 @@ def test_rows_do_not_depend_on_their_tile(arm: EmulatedLibrary, kind: Kind) -> N
     )
 
 
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("kind", QUANTISED_KINDS)
 def test_extreme_codes_do_not_overflow(arm: EmulatedLibrary, kind: Kind) -> None:
     for code in (0x00, 0x7F, 0x80, 0xFF):
         weights = weights_of(kind, 32, 512, fill=code)
@@ -81,7 +81,7 @@ def test_extreme_codes_do_not_overflow(arm: EmulatedLibrary, kind: Kind) -> None
         assert np.all(error <= ARITHMETIC * np.abs(x) @ np.abs(dense).T)
 
 
-@pytest.mark.parametrize("kind", QUANTISED_KINDS, ids=lambda kind: kind.name)
+@for_each("kind", QUANTISED_KINDS)
 def test_dot_products_change_no_bit(
     emulated_processors: dict[str, EmulatedLibrary], kind: Kind
 ) -> None:
@@ -99,8 +99,8 @@ def exactly_rounded(x: Floats) -> tuple[np.ndarray, Floats]:
     return codes, peaks / np.float32(127)
 
 
-@pytest.mark.parametrize("count", [1, 15, 32, 255, 257, 100_000])
-@pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e30])
+@for_each("count", [1, 15, 32, 255, 257, 100_000])
+@for_each("size", [0.0, 1e-30, 1.0, 1e30])
 def test_quantise_gives_these_bits(arm: EmulatedLibrary, count: int, size: float) -> None:
     x = (np.random.default_rng(count).standard_normal(count) * size).astype(np.float32)
     x[3:5] = np.float32(0.5) * np.abs(x).max() / np.float32(127)  # half a step, about
@@ -113,7 +113,7 @@ def test_quantise_gives_these_bits(arm: EmulatedLibrary, count: int, size: float
     np.testing.assert_array_equal(blocks["sum32"], codes.reshape(-1, 8, 32).sum(axis=2))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@for_each("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_shows(arm: EmulatedLibrary, bad: float) -> None:
     x = np.ones(256, np.float32)
     x[100] = bad
@@ -121,7 +121,7 @@ def test_what_is_not_finite_shows(arm: EmulatedLibrary, bad: float) -> None:
     np.testing.assert_array_equal(np.isfinite(scale), np.arange(8) != 100 // 32)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@for_each("kind", KINDS)
 def test_rows_as_floats(arm: EmulatedLibrary, kind: Kind) -> None:
     for columns in (256, 768):
         row = weights_of(kind, 1, columns)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from for_each import for_each
 from kernel_library import quantise
 
 pytestmark = pytest.mark.native
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 32, 96, 255, 256, 257, 2048])
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@for_each("count", [1, 15, 16, 32, 96, 255, 256, 257, 2048])
+@for_each("size", [1e-30, 1.0, 1e30])
 def test_half_a_step_at_most(isa: str, count: int, size: float) -> None:
     rng = np.random.default_rng(count)
     x = (rng.standard_normal(count) * size).astype(np.float32)
@@ -47,7 +48,7 @@ def test_ties_go_to_even(isa: str) -> None:
     np.testing.assert_array_equal(quantise(isa, x)["q"][0, :5], [127, 0, 2, 2, -2])
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@for_each("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_shows(isa: str, bad: float) -> None:
     x = np.ones(256, np.float32)
     x[100] = bad

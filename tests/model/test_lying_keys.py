@@ -128,8 +128,12 @@ def test_a_value_of_a_wrong_type_is_named(architecture: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_absurd_value_is_refused_or_harmless(architecture: str) -> None:
-    """A value that nothing contradicts may pass; else the error names a key or a tensor."""
+    """A value that nothing contradicts may pass; else the error names a key or a tensor.
+
+    Most keys are read for several architectures, which try every other value in turn.
+    """
+    values = (*NUMBERS, *ARRAYS, True)[ARCHITECTURES.index(architecture) % 2 :: 2]
     for key in asked_keys(architecture):
-        for value in (*NUMBERS, *ARRAYS, True):
+        for value in values:
             said = refusal(architecture, key, value)
             assert said is None or names_a_cause(said, architecture), f"{key} = {value}: {said}"

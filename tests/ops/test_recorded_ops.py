@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_models import HIDDEN, TABLE, VOCAB, error
+from for_each import for_each
 from msgspec.structs import replace
 from replay import AVAILABLE, Native, matrix, reference, stacked
 
@@ -140,7 +141,7 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ONE_OP)
+@for_each("name", ONE_OP)
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
 def test_operation_matches_the_reference(name: str, instruction_set: str) -> None:
     native = Native(ONE_OP[name], instruction_set=instruction_set)

@@ -1,6 +1,7 @@
 """Writes the demo model with random blocks of any types, and the same weights in F32."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,18 @@ BLOCKS = [t for t in WRITABLE if t not in (QuantType.F32, QuantType.F16, QuantTy
 _LARGEST_SCALE = {QuantType.Q8_0: 0.002, QuantType.TQ1_0: 0.1, QuantType.TQ2_0: 0.1}
 
 
+@cache
+def _demo() -> GGUFReader:
+    """Returns the open demo model, whose vocabulary takes long to read."""
+    return GGUFReader(DEMO)
+
+
 class Rewriter:
     """Writes the demo model with other weights to one file, and these in F32 to another."""
 
     def __init__(self, folder: Path) -> None:
         self.mixed, self.plain = folder / "mixed.gguf", folder / "plain.gguf"
-        self.source = GGUFReader(DEMO)
+        self.source = _demo()
         self._writers = GGUFWriter(self.mixed, "qwen3moe"), GGUFWriter(self.plain, "qwen3moe")
         for writer in self._writers:
             copy_metadata(self.source, writer)

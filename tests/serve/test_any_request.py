@@ -61,7 +61,7 @@ def test_no_request_is_a_failure(http: httpx.Client, host: ScriptedHost, path: s
     base, own = APIS[path]
     names = st.sampled_from(f"{own} {_SHARED}".split())
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(names, _VALUES, min_size=1, max_size=3))
     def send(values: dict[str, Any]) -> None:
         body = json.dumps(base | values)

@@ -16,7 +16,7 @@ from sharpi.serve.host.model_host import ModelHostSettings
 pytestmark = pytest.mark.native
 
 NUM_CLIENTS = 8
-SECONDS = 8.0
+SECONDS = 3.0
 STORY = "Once upon a time there was a girl who had a red ball and a dog. She went to the park. " * 8
 PATH = "/v1/completions"
 

@@ -55,7 +55,7 @@ def sharpi() -> Iterator[Callable[..., Program]]:
 Sharpi = Callable[..., Program]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, number: int) -> None:
     stats = tmp_path / "stats.json"
     server = sharpi("serve", "--port", "0", "--moe-slots", "4", "--expert-stats", str(stats))
@@ -88,7 +88,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_signal_right_at_the_ready_line_is_a_clean_stop(
     sharpi: Sharpi, tmp_path: Path, number: str
 ) -> None:

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from for_each import for_each
 
 from sharpi.settings import DraftKind, SpeculationConfig
 from sharpi.speculation.draft import Draft
@@ -44,7 +45,7 @@ def test_a_good_length_is_found_within_few_steps() -> None:
     assert speed > 1.7
 
 
-@pytest.mark.parametrize("is_sure", [True, False])
+@for_each("is_sure", [True, False])
 def test_a_trial_risks_what_its_drafts_may_lose(is_sure: bool) -> None:
     """Fifteen drafts that are almost surely right are tried at once, others a few at a time."""
     rule = DraftPolicy()
@@ -56,14 +57,14 @@ def test_a_trial_risks_what_its_drafts_may_lose(is_sure: bool) -> None:
     assert length > 6  # which the worst case would allow
 
 
-@pytest.mark.parametrize("first_check", [0.5, 1.5])
+@for_each("first_check", [0.5, 1.5])
 def test_a_first_check_that_reads_much_is_no_verdict(first_check: float) -> None:
     """Experts of drafts may be on the disk at first, and in slots afterwards."""
     speed, _ = play(slope=0.2, chance=0.7, num_steps=200, first_check=first_check)
     assert speed > 1.3
 
 
-@pytest.mark.parametrize("reads_disk", [False, True])
+@for_each("reads_disk", [False, True])
 def test_trials_grow_where_many_rows_may_read_much(reads_disk: bool) -> None:
     """One draft gains and several lose, as where wrong drafts use experts that are on a disk."""
     rule, dice, lengths = DraftPolicy(reads_disk=reads_disk), random.Random(1), list[int]()
@@ -84,7 +85,7 @@ def test_trials_grow_where_many_rows_may_read_much(reads_disk: bool) -> None:
         assert all(after <= 2 * max(checks[:i]) + 1 for i, after in enumerate(checks) if i)
 
 
-@pytest.mark.parametrize("stalls", [(1,), (2,), (1, 2), (1, 3)])
+@for_each("stalls", [(1,), (2,), (1, 2), (1, 3)])
 def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, ...]) -> None:
     """The disk stalls a check for several steps; those before and after it gain."""
     rule, dice, num_checks = DraftPolicy(reads_disk=True), random.Random(2), 0
@@ -100,7 +101,7 @@ def test_a_stall_of_the_disk_in_a_first_check_is_no_verdict(stalls: tuple[int, .
     assert tokens / seconds > 1.15
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_little_is_lost_where_checks_stall_now_and_then(seed: int) -> None:
     """As on a disk of 1 GB/s: most checks would gain, and those that stall lose more than that."""
     rule, dice, tokens, seconds = DraftPolicy(reads_disk=True), random.Random(seed), 0.0, 0.0
@@ -156,8 +157,8 @@ def test_dear_rows_are_left_empty() -> None:
     assert rule.budget.lost <= 0.02 * rule.budget.seconds + 3.5
 
 
-@pytest.mark.parametrize("chance", [0.05, 0.3, 0.5, 0.7, 0.9, 0.99])
-@pytest.mark.parametrize("slope", [0.05, 0.2, 0.45, 0.8, 1.5])
+@for_each("chance", [0.05, 0.3, 0.5, 0.7, 0.9, 0.99])
+@for_each("slope", [0.05, 0.2, 0.45, 0.8, 1.5])
 def test_nothing_is_lost_whatever_rows_cost(slope: float, chance: float) -> None:
     speed, _ = play(slope, chance)
     assert speed > 0.97

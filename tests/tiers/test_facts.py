@@ -94,19 +94,15 @@ def test_every_expert_fits_its_slot(offset: int, piece: int, num_experts: int) -
 
 
 pytestmark = pytest.mark.native
-SMALL_MODELS = [
-    *sorted((Path(__file__).parents[1] / "references" / "data").glob("*.gguf")),
-    demo_model(),
-]
 MIB = 1 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", SMALL_MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize(
-    ("batch_size", "precision", "context_size"), [(1, "int8", 64), (512, "int16", 2000)]
+    ("batch_size", "precision", "context_size", "num_outputs"),
+    [(1, "int8", 64, 64), (512, "int16", 2000, 1)],
 )
-@pytest.mark.parametrize("num_outputs", [1, 64])
 def test_bound_holds_and_is_near(
     model: Path, batch_size: int, precision: str, context_size: int, num_outputs: int
 ) -> None:

@@ -37,7 +37,6 @@ def test_one_batch_alone_needs_none() -> None:
     assert prompt_stash(model(), REQUEST, -1) == NO_STASH
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.integers(0, 64 * MIB),
     st.integers(0, MIB),
@@ -104,7 +103,7 @@ def test_where_slots_would_not_be_more_it_is_whole(options: dict[str, Any]) -> N
     assert plan(facts, whole(facts) + 48 * MIB, **options).kv_growth is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(facts=MODELS, extra=st.integers(0, 400 * MIB), pages=st.integers(FIRST, PAGES))
 def test_no_size_of_the_cache_takes_more_than_there_is(
     facts: ModelFacts, extra: int, pages: int

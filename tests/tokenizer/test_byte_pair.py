@@ -46,7 +46,7 @@ def random_vocabulary(seed: int, pre_tokenizer: str) -> Vocabulary:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pre_tokenizer", ["gpt-2", "llama-bpe"])  # the second takes whole words
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.lists(st.text(f"{LETTERS} ", max_size=30), max_size=8))
 def test_random_vocabularies(pre_tokenizer: str, seed: int, texts: list[str]) -> None:
     assert_same(random_vocabulary(seed, pre_tokenizer), texts)

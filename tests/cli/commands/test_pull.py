@@ -67,8 +67,6 @@ def test_pull_and_then_use_the_name(hub: StandIn, environment: dict[str, str]) -
     [
         (["nothing"], 2, "ORG/REPO:QUANT"),
         ([f"{REPO}:Q8_0@v1", "--revision", "v2"], 2, "--revision"),
-        ([REPO, "--revision", "v2"], 1, "no such revision"),
-        (["org/other"], 1, "HF_TOKEN"),
         ([f"{REPO}:Q4_0"], 1, "there is Q8_0"),
     ],
 )

@@ -286,8 +286,10 @@ class TestProcess:
         assert errors.startswith("prompt 20.0 tokens/s")
         assert errors.count("\n") == 1
 
-    @pytest.mark.parametrize("times", [1, 2])  # `timeout` sends it twice
-    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+    @pytest.mark.parametrize(
+        ("number", "code", "times"),
+        [(signal.SIGTERM, 143, 2), (signal.SIGHUP, 129, 1)],  # `timeout` sends it twice
+    )
     def test_termination_closes_the_engine(self, times: int, number: int, code: int) -> None:
         process = _start("run", "m.gguf", "hello", last_words="wrote-stats")
         assert process.stdout is not None

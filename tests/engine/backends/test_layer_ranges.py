@@ -110,7 +110,7 @@ def test_each_role_and_layer_has_its_type(first: int, load: Load, tmp_path: Path
 
 @pytest.mark.parametrize(
     "kind",
-    [QuantType.IQ2_XXS, QuantType.IQ1_M, QuantType.TQ2_0, QuantType.NVFP4],
+    [QuantType.IQ1_M, QuantType.NVFP4],
     ids=lambda kind: kind.name,
 )
 def test_one_type_for_every_matrix(kind: QuantType, load: Load, tmp_path: Path) -> None:

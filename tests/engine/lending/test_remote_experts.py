@@ -122,8 +122,7 @@ def steps(engine: Engine) -> list[bytes]:
     return [engine.logits(part).tobytes() for part in (ids[:1], ids[:7], ids)]
 
 
-@pytest.mark.parametrize("num_ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("name", [*MOE_CASES, "mixed"])
+@pytest.mark.parametrize(("name", "num_ranks"), [*((name, 3) for name in MOE_CASES), ("mixed", 1)])
 def test_the_bits_are_those_of_one_machine(
     name: str, num_ranks: int, load_shared: Callable[..., Engine], tmp_path: Path
 ) -> None:

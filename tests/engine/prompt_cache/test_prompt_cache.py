@@ -152,7 +152,7 @@ faults = st.lists(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(faults=faults, length=st.integers(60, 176), family=st.sampled_from(["llama", "qwen3next"]))
 def test_random_faults_never_change_an_answer(
@@ -368,9 +368,9 @@ def start(folder: Path, mode: str, number: int, texts: list[list[int]]) -> subpr
 @pytest.mark.slow
 def test_several_processes_use_one_folder_at_once(tmp_path: Path) -> None:
     texts = [[*PROMPT[:length], number] for number, length in enumerate((70, 100, 140, 170))]
-    processes = [start(tmp_path, "runs", 0, texts[shift:] + texts[:shift]) for shift in range(3)]
+    processes = [start(tmp_path, "runs", 0, texts[shift:] + texts[:shift]) for shift in range(2)]
     outputs = [process.stdout.read() for process in processes if process.stdout]
-    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert [process.wait() for process in processes] == [0, 0]
     expected = [str(ask("qwen3moe", text)[0]) for text in texts]
     for shift, output in enumerate(outputs):
         assert output.splitlines() == expected[shift:] + expected[:shift]
@@ -379,7 +379,7 @@ def test_several_processes_use_one_folder_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("number", [1, 4])
 def test_a_process_that_is_killed_within_a_write_leaves_a_sound_folder(
     number: int, tmp_path: Path
 ) -> None:

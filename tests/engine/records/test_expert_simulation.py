@@ -42,7 +42,7 @@ def run(load: Load, quick_demo: Path, tmp_path: Path) -> Callable[..., tuple[Exp
 Run = Callable[..., tuple[ExpertStats, Trace]]
 
 
-@pytest.mark.parametrize("policy", ["slru", "learned-keep", "lru", "lfru", "static"])
+@pytest.mark.parametrize("policy", ["slru", "learned-keep", "static"])
 def test_without_prefetch_every_hit_and_load_agrees(policy: str, run: Run) -> None:
     stats, trace = run(policy=policy, prefetch=False, warm_pin=0)  # lru pins by itself
     row = simulate(trace, policy, SLOTS, Simulation())

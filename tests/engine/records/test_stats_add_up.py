@@ -59,7 +59,7 @@ def answers(run: dict[str, Any], path: Path, **fields: Any) -> ExpertStats:
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -45,8 +45,9 @@ def run(load: Load, quick_demo: Path) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prefetch", [True, False])
-@pytest.mark.parametrize("policy", ["lru", "slru", "learned-keep", None])
+@pytest.mark.parametrize(
+    ("policy", "prefetch"), [("lru", True), ("slru", False), ("learned-keep", True), (None, False)]
+)
 def test_it_happens_and_says_so(
     policy: str | None, prefetch: bool, run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:

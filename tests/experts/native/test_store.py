@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,9 @@ def test_every_expert_is_its_own(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*PolicyKind])
-@pytest.mark.parametrize("admission", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "admission"), list(zip(PolicyKind, cycle([True, False]), strict=False))
+)
 def test_every_policy(
     files: ExpertFiles, make_store: MakeStore, kind: PolicyKind, admission: bool
 ) -> None:

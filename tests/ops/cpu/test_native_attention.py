@@ -1,7 +1,7 @@
 """Native attention against the NumPy reference, for every layout and precision of pages."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from attention_models import (
     random_ids,
     with_nan,
 )
+from for_each import for_each
 from gguf import GGMLQuantizationType, dequantize, quantize
 from msgspec.structs import replace
 from reference_kv_rounding import round_rows
@@ -83,10 +84,10 @@ def native(name: str, layout: Layout, **options: object) -> Native:
     )
 
 
-def cases(layouts: list[Layout], names: Iterable[str] = SHAPES) -> list[Any]:
+def cases(layouts: list[Layout], names: Iterable[str] = SHAPES) -> list[tuple[Layout, str]]:
     """Lists the layouts with each shape that they can have."""
     return [
-        pytest.param(layout, name, id=f"{layout.types} {layout.precision} {name}")
+        (layout, name)
         for layout in layouts
         for name in names
         if str(layout.types) == "f16" or in_blocks(name)
@@ -98,21 +99,21 @@ CASES = cases(WHOLE)
 DISTINCT_CASES = [*CASES, *cases(DISTINCT[len(WHOLE) :], FEW)]
 
 
-@pytest.mark.parametrize(("layout", "name"), CASES)
-@pytest.mark.parametrize("length", [1, 65, 600])
+@for_each("layout, name", CASES)
+@pytest.mark.parametrize("length", [1, 600])
 def test_attention_matches_the_reference(layout: Layout, name: str, length: int) -> None:
     ids = random_ids(length)
     assert error(native(name, layout).run([ids]), expected(name, ids, layout.types)) < layout.limit
 
 
-@pytest.mark.parametrize(("layout", "name"), cases(FEW_BITS, FEW))
+@for_each("layout, name", cases(FEW_BITS, FEW))
 def test_attention_over_few_bits_matches_the_reference(layout: Layout, name: str) -> None:
     ids = random_ids(150)
     assert error(native(name, layout).run([ids]), expected(name, ids, layout.types)) < layout.limit
 
 
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["blocks of 32", "values of blocks in keys"])
 def test_every_instruction_set_attends(layout: Layout, name: str, instruction_set: str) -> None:
     ids = random_ids(90)
@@ -121,7 +122,7 @@ def test_every_instruction_set_attends(layout: Layout, name: str, instruction_se
 
 
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+@for_each("kind", ["q8_0", "q4_0"])
 def test_packed_types_are_as_fast_with_activations_of_16_bits(
     kind: KvType, instruction_set: str
 ) -> None:
@@ -146,7 +147,7 @@ def test_sinks_and_keys_stored_before(length: int) -> None:
     assert error(out, reference(model, [ids])) < LAYOUTS[0].limit
 
 
-@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
+@for_each("layout, name", DISTINCT_CASES)
 def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str) -> None:
     ids = random_ids(560)
     whole = native(name, layout).run([ids])
@@ -156,7 +157,7 @@ def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str
         assert np.array_equal(replayed, whole)
 
 
-@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
+@for_each("layout, name", DISTINCT_CASES)
 def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> None:
     """Stale bytes have all bits set: a NaN as f16, as bfloat16 and as the scale of a block."""
     ids = random_ids(75)
@@ -165,7 +166,7 @@ def test_what_others_left_in_a_page_is_not_met(layout: Layout, name: str) -> Non
     assert np.array_equal(used.run([ids[:70], *[[i] for i in ids[70:]]]), fresh.run([ids]))
 
 
-@pytest.mark.parametrize("layout", DISTINCT)
+@for_each("layout", DISTINCT)
 @pytest.mark.parametrize("part", ["keys_of", "values_of"])
 def test_a_nan_reaches_every_later_token(layout: Layout, part: str) -> None:
     """A NaN reaches no earlier token, except those that are computed together with its own."""
@@ -177,7 +178,7 @@ def test_a_nan_reaches_every_later_token(layout: Layout, part: str) -> None:
     assert np.isnan(out[70:]).all()
 
 
-@pytest.mark.parametrize(("layout", "name"), DISTINCT_CASES)
+@for_each("layout, name", DISTINCT_CASES)
 def test_a_page_is_copied_whole(layout: Layout, name: str) -> None:
     ids = random_ids(64)
     runs = native(name, layout)
@@ -190,14 +191,14 @@ def test_a_page_is_copied_whole(layout: Layout, name: str) -> None:
     assert np.array_equal(runs.run([[7]], position=64), want)
 
 
-@pytest.mark.parametrize("types", list(dict.fromkeys(each.types for each in LAYOUTS)), ids=str)
+@for_each("types", list(dict.fromkeys(each.types for each in LAYOUTS)))
 def test_bytes_are_counted_as_they_are_allocated(types: KvTypes) -> None:
     shapes = [SHAPES["blocks of 32"], replace(SHAPES["values of blocks in keys"], layer=1)]
     assert KvCache(shapes, 3, types).num_bytes == kv_bytes(shapes, 129, types)
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits"),
+@for_each(
+    "kind, bits",
     [("q8_0", 8.5), ("q5_1", 6), ("q5_0", 5.5), ("q4_0", 4.5), ("iq4_nl", 4.5), ("turbo3", 3.125)],
 )
 def test_a_type_takes_its_bits(kind: KvType, bits: float) -> None:
@@ -205,7 +206,7 @@ def test_a_type_takes_its_bits(kind: KvType, bits: float) -> None:
     assert kv_bytes(shapes, 64, both(kind)) * 16 == kv_bytes(shapes, 64, KvTypes()) * bits
 
 
-@pytest.mark.parametrize("types", [KvTypes("q4_0", "f16"), KvTypes("f16", "q8_0")], ids=str)
+@for_each("types", [KvTypes("q4_0", "f16"), KvTypes("f16", "q8_0")])
 def test_heads_that_are_not_blocks_are_refused(types: KvTypes) -> None:
     with pytest.raises(UsageError, match="has blocks of 32 values, but this model's heads have 2"):
         check_kv_types([SHAPES["odd head sizes"]], types)
@@ -221,7 +222,7 @@ def test_tokens_without_outputs_still_fill_the_cache() -> None:
 ROWS = np.random.default_rng(3).standard_normal((40, 128)).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q5_1", "q5_0", "q4_0"])
+@for_each("kind", ["q8_0", "q5_1", "q5_0", "q4_0"])
 def test_types_are_those_of_the_gguf_package(kind: KvType) -> None:
     quant_type = GGMLQuantizationType[kind.upper()]
     expected = dequantize(quantize(ROWS, quant_type), quant_type)
@@ -231,8 +232,8 @@ def test_types_are_those_of_the_gguf_package(kind: KvType) -> None:
 
 
 # The squared error of normally distributed numbers, per type: measured, with a margin of a tenth.
-@pytest.mark.parametrize(
-    ("kind", "error"),
+@for_each(
+    "kind, error",
     [("q8_0", 4e-5), ("q5_1", 2e-3), ("q5_0", 2e-3), ("q4_0", 8e-3), ("iq4_nl", 7e-3)],
 )
 def test_errors_are_those_of_their_bits(kind: KvType, error: float) -> None:
@@ -244,7 +245,7 @@ def test_three_bits_lose_what_lloyd_and_max_found() -> None:
     assert np.mean((round_rows(ROWS, "turbo3") - ROWS) ** 2) == pytest.approx(0.0345, rel=0.1)
 
 
-@pytest.mark.parametrize("block", [32, 64, 128])
+@for_each("block", [32, 64, 128])
 def test_the_transform_is_its_own_inverse(block: int) -> None:
     rotated = hadamard(ROWS, block)
     assert np.allclose(hadamard(rotated, block), ROWS, atol=1e-5)
@@ -260,6 +261,6 @@ def test_a_rotation_spreads_what_stands_out() -> None:
     assert rotated < plain / 2
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"])
+@for_each("kind", ["q8_0", "q5_1", "q5_0", "q4_0", "iq4_nl", "turbo3"])
 def test_zeros_stay_zeros(kind: KvType) -> None:
     assert not round_rows(np.zeros((2, 64), np.float32), kind).any()
