@@ -231,6 +231,6 @@ def _with_cluster(config: RunConfig, sources: OptionSources, *, joins: bool) -> 
             return replace(config, gpus=config.gpus or own_gpu())
     if asked.hosts or joins:
         return config
-    if asked.link or asked.allows_public:
+    if sources.by_flag("link") or sources.by_flag("insecure_link"):
         raise UsageError("--link and --insecure-link are of use with --hosts only")
     return replace(config, cluster=None)

@@ -7,6 +7,7 @@ process at once.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -54,6 +55,29 @@ def exiting_on_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delays Ctrl-C, SIGTERM and SIGHUP until the end of the `with` block.
+
+    Drawings are then complete, and files written. Does nothing outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    delayed = list[int]()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_CODES)}
+    before = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, lambda number, frame: delayed.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if delayed:
+        signal.raise_signal(delayed[0])  # also for an enclosing block
 
 
 def exit_immediately(end: SystemExit | KeyboardInterrupt) -> NoReturn:

@@ -21,6 +21,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RunConfig
 from sharpi.speculation.speculator import Speculator
+from sharpi.tiers.plan import Tier
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
@@ -169,9 +170,11 @@ def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords
     config, model, name = decided.config, decided.model, decided.file.path.name
     layers = enumerate(decided.facts.layers[: model.num_layers])
     sizes = {i: layer.expert_bytes or 0 for i, layer in layers if layer.num_experts}
+    planned = () if decided.plan is None else decided.plan.layers
     return ExpertRecords(
-        config.experts, name, model, sizes, config.batch_size, tier, decided.profile
-    )
+        config.experts, name, model, sizes, config.batch_size, tier, decided.profile,
+        frozenset(layer.index for layer in planned if layer.experts is Tier.VRAM),
+    )  # fmt: skip
 
 
 def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":

@@ -111,6 +111,7 @@ def _load(
         *decided.gpu.notes,
         *features.notes,
         *(() if misses is None else misses.notes),
+        *dict.fromkeys(note for each in slots if each is not None for note in each.notes),
         *share.notes,
         *decided.plan_notes,
     )

@@ -9,6 +9,7 @@ from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
     PolicyKind,
     PolicySettings,
+    all_fit,
     counting,
     default_load_budget,
     policy_kind,
@@ -98,7 +99,7 @@ class ExpertShape(Struct, frozen=True):
     @property
     def all_fit(self) -> bool:
         """True if every expert has a slot, so that none is loaded twice."""
-        return all(slots in (0, self.num_experts) for slots in self.slots)
+        return all_fit(self.slots, self.num_experts)
 
 
 def choose_policy(
@@ -147,14 +148,14 @@ def pin_note(config: ExpertConfig, settings: PolicySettings) -> str | None:
 
     Returns None if experts will be pinned, or if the user's settings exclude it.
     """
-    if settings.kind is PolicyKind.STATIC or config.warm_pin == 0:
+    if settings.kind is PolicyKind.STATIC or config.warm_pin == 0 or settings.all_fit:
         return None
     if config.warm_pin is None and not settings.warm_pin:
         policy = settings.kind.name.lower().replace("_", "-")
         is_lru = settings.kind is PolicyKind.LRU  # lru itself may gain by a pin
         loses = "has fewer hits than the default policy" if is_lru else "costs hits"
         return f"no warm pin: with {policy} and these slots it {loses}; --moe-warmpin N pins N"
-    if settings.warm_pin and max(settings.slots) < 2:  # at most half of the slots can be pinned
+    if config.warm_pin and not settings.warm_pin:
         return "no warm pin: a layer's only slot stays free for the expert that is needed"
     return None
 
@@ -224,10 +225,13 @@ def _warm_pin(config: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int
     32 experts of GPT-OSS by 11 percentage points for lru and 13 for learned-keep; with the demo
     model by up to 4.
     """
-    if config.warm_pin is not None or kind is PolicyKind.STATIC:
-        return 0 if kind is PolicyKind.STATIC else config.warm_pin or 0
+    # At most half of a layer's slots can be pinned.
+    if kind is PolicyKind.STATIC or shape.all_fit or max(shape.slots) < 2:
+        return 0
+    if config.warm_pin is not None:
+        return config.warm_pin
     fewest = min(filter(None, shape.slots), default=0)
-    has_many = 2 * fewest >= shape.num_experts and not shape.all_fit
+    has_many = 2 * fewest >= shape.num_experts
     return shape.experts_per_token if kind is PolicyKind.LRU and has_many else 0
 
 

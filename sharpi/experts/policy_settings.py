@@ -87,6 +87,17 @@ class PolicySettings(Struct, frozen=True):
     def num_layers(self) -> int:
         return len(self.slots)
 
+    @property
+    def all_fit(self) -> bool:
+        """True if every expert has a slot, so that none is loaded twice."""
+        return all_fit(self.slots, self.num_experts)
+
+    @property
+    def own_layers(self) -> range:
+        """The layers with slots, and those between them; all layers if none has any."""
+        found = [layer for layer, slots in enumerate(self.slots) if slots]
+        return range(found[0], found[-1] + 1) if found else range(self.num_layers)
+
     def next_pin(self, last: int) -> int | None:
         """Returns after how many accesses the most used experts are pinned next; None if never.
 
@@ -105,6 +116,11 @@ class PolicySettings(Struct, frozen=True):
     def pins(self, layer: int) -> tuple[int, ...]:
         """Returns the ids of the experts to pin from the start in a layer, by priority."""
         return self.pinned[layer] if self.pinned else ()
+
+
+def all_fit(slots: tuple[int, ...], num_experts: int) -> bool:
+    """Returns True if every expert has a slot in the layers that have any."""
+    return all(count in (0, num_experts) for count in slots)
 
 
 def default_load_budget(num_layers: int, experts_per_token: int) -> float:

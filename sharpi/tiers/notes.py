@@ -32,7 +32,8 @@ def plan_notes(
             " unless --moe-policy names another"
         )
     if request.config.moe_slots is not None:
-        yield from _fewer_than_asked(request.config.moe_slots, layers)
+        with_slots = [each for each in layers if _may_have_slots(each, request)]
+        yield from _fewer_than_asked(request.config.moe_slots, with_slots)
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
@@ -42,6 +43,12 @@ def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
     if slots:
         counted = "slot is" if fewest == 1 else "slots are"
         yield f"{fewest} {counted} fewer than a token's {num_used} experts: works in groups"
+
+
+def _may_have_slots(layer: LayerPlan, request: PlanRequest) -> bool:
+    """Returns False if the layer's experts are all in RAM, where the CPU uses them."""
+    is_on_gpu = layer.dense_weights is Tier.VRAM and not request.keeps_off_gpu(layer.index)
+    return is_on_gpu or layer.experts is Tier.DISK
 
 
 def _fewer_than_asked(asked: int, layers: Sequence[LayerPlan]) -> Iterator[str]:

@@ -233,6 +233,11 @@ class TierPlan(Struct, frozen=True):
         return all(layer.experts is not Tier.DISK for layer in self.layers)
 
     @property
+    def layers_on_disk(self) -> frozenset[int]:
+        """The indices of this machine's layers whose experts are read from disk when missed."""
+        return frozenset(each.index for each in self.layers if each.experts is Tier.DISK)
+
+    @property
     def kv_growth(self) -> KvGrowth | None:
         """The plan for the growth of the first GPU's KV cache; None if the cache does not grow."""
         return self._first_gpu.growth

@@ -16,8 +16,9 @@ from sharpi.cli.chat.reply import (
     reasoning_splitter,
     stream,
 )
-from sharpi.cli.output.loading import uninterrupted, watched
+from sharpi.cli.output.loading import watched
 from sharpi.cli.output.terminal import can_draw, strip_controls
+from sharpi.cli.termination import uninterrupted
 from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:

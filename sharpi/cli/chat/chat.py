@@ -20,6 +20,7 @@ from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.terminal import print_error, print_stderr
+from sharpi.cli.termination import uninterrupted
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -245,7 +246,8 @@ class Chat:
 
     def write_log(self) -> None:
         """Writes the messages into the log."""
-        self._log.write(self.conversation.messages, self.conversation.model)
+        with uninterrupted():
+            self._log.write(self.conversation.messages, self.conversation.model)
 
     def change_model(self, name: str) -> None:
         """Continues with another model; raises SharpiError, and keeps this model, if that fails."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sharpi.cli.log.log_store import KeptConversation, Message, is_switched_off, log_path
 from sharpi.cli.output.terminal import print_note
+from sharpi.cli.termination import uninterrupted
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def logged_run(
     finally:
         if generation.text:
             messages.append({"role": "assistant", "content": generation.text})
-        log = ConversationLog("run", is_wanted=is_wanted)
-        log.write(messages, model)
-        log.close()
+        with uninterrupted():
+            log = ConversationLog("run", is_wanted=is_wanted)
+            log.write(messages, model)
+            log.close()

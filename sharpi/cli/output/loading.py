@@ -13,7 +13,7 @@ import typer
 
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, joined
-from sharpi.cli.termination import exiting_on_ctrl_c
+from sharpi.cli.termination import exiting_on_ctrl_c, uninterrupted
 from sharpi.settings import RunConfig
 from sharpi.system.process import Closing
 
@@ -46,8 +46,19 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
                 raise typer.Exit
             yield engine
         finally:
+            _close(engine)
+
+
+def _close(engine: "Engine") -> None:
+    """Closes the engine, which writes its files, however many signals arrive meanwhile."""
+    try:
+        with uninterrupted():
             engine.close()
             _note_all(engine.exit_notes)
+    except (KeyboardInterrupt, SystemExit):  # also if a signal came before they were delayed
+        with uninterrupted():
+            engine.close()
+        raise
 
 
 def _note_all(lines: Iterable[str]) -> None:
@@ -112,27 +123,6 @@ def interruptible(generation: "Generation") -> Iterator[None]:
         thread.join()
         os.close(reader)
         generation.interrupt(wanted=False)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Delays Ctrl-C until the end of the `with` block, so that drawings are complete.
-
-    Does nothing outside the main thread, or if Ctrl-C is ignored.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not callable(before) or not is_main:
-        yield
-        return
-    numbers: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: numbers.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if numbers:
-        signal.raise_signal(signal.SIGINT)  # also for an enclosing block
 
 
 def _watch(reader: int, generation: "Generation") -> None:

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.recorded_part import program_limits
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
-from sharpi.experts.native.store_abi import LayerLayout, read_layout
+from sharpi.experts.native.store_abi import read_layout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
@@ -183,8 +182,7 @@ class HeadExperts:
 
     def __init__(self, file: GgufFile, model: ModelConfig, plan: TierPlan) -> None:
         layer, used = model.num_layers, model.num_experts_per_token
-        whole = read_layout(file, layer + 1)
-        layout = replace(whole, layers=(*(LayerLayout(),) * layer, whole.layers[layer]))
+        layout = read_layout(file, layer + 1, (layer,))
         slots = (*(0,) * layer, plan.layers[layer].ram_slots)
         policy = PolicySettings(PolicyKind.SLRU, model.num_experts, used, slots)
         self._policy = NativePolicy(policy)

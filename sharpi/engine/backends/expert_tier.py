@@ -51,8 +51,8 @@ class ExpertTier:
     """The expert store, policy and predictor of one running model; `close` ends them.
 
     With `may_map`, the tier frees its slots once trials show that experts are used faster from the
-    mapped model file; `is_mapped` is then true. Raises ModelFileError if a file cannot be opened,
-    MemoryError if the slots do not fit.
+    mapped model file; `is_mapped` is then true. `layers` are the indices of those that use the
+    tier. Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class ExpertTier:
         )
         predictor = choose_predictor(config, shape)
         self._is_learned = config.predictor == LEARNED
-        layout = read_layout(file, model.num_layers)
+        self.layers = plan.layers_on_disk
+        layout = read_layout(file, model.num_layers, self.layers)
         queued = plan.num_staging * layout.largest_slot
         self._settings = StoreSettings(slots, plan.num_staging, queued)
         self._layout, self._predictor = layout, predictor
@@ -241,7 +242,7 @@ class ExpertTier:
 
     def pin_note(self) -> str | None:
         """Returns a note if the most used experts were to be pinned and were not, else None."""
-        return self._pin.note(self.store)
+        return self._pin.note(self.store) or self._why_no_pin
 
     def stats(self, run: RunFacts, mapped: MappedUses | None = None) -> ExpertStats:
         """Returns the statistics so far; `mapped` counts the uses of experts in the mapped file."""
@@ -258,10 +259,19 @@ class ExpertTier:
             predictor=LEARNED if self._is_learned else self.feed.predictor,
             predicts=self.trials.prefetches if self.trials.prefetch else self._is_learned,
             predictions=counts,
-            notes=(*self.notes, *filter(None, [self._why_no_pin])),
+            notes=(*self.notes, *filter(None, [self._why_no_pin, self._why_off(counts)])),
             asked=client.stats if client else None,
         )
         return collect_stats(self.store, run, facts, client.remote if client else None)
+
+    def _why_off(self, counts: FeedCounts) -> str | None:
+        """Returns a sentence if predictions are off since too few of them were used, else None."""
+        if self.feed.predictor is None or counts.is_worth_it:
+            return None
+        return (
+            f"predictor {self.feed.predictor}: off after {counts.predicted_steps} of"
+            f" {counts.steps} steps, since less than a quarter of what it prefetches is used"
+        )
 
     def _learned_counts(self, run: RunFacts) -> FeedCounts:
         """Returns the learned policy's prediction counts: early loads count as predictions."""

@@ -279,12 +279,14 @@ class KeptRoutes:
         self._kept: dict[int, SegmentRoutes] = {}
 
     def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
-        """Adds the routes of segments in the program's last run.
+        """Adds the routes of segments in the program's last run, which the next run overwrites.
 
         `segments` are keyed by their first rows in the step.
         """
         dealt = segment_routes(list(segments.values()), program, trims=self._trims)
-        self._kept |= zip(segments, dealt, strict=True)
+        for row, own in zip(segments, dealt, strict=True):
+            logits = [values.copy() for values in own.router_logits]
+            self._kept[row] = SegmentRoutes(own.segment, [ids.copy() for ids in own.routes], logits)
 
     @property
     def routes(self) -> list[IntArray]:

@@ -35,7 +35,11 @@ _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the 
 
 
 class ExpertRecords:
-    """Records the use of experts in one run; `expert_bytes`: by layer, the bytes of one expert."""
+    """Records the use of experts in one run.
+
+    `expert_bytes` has the bytes of one expert for each of this machine's layers with experts.
+    `in_vram` are the layers whose experts are all in VRAM.
+    """
 
     def __init__(
         self,
@@ -46,10 +50,11 @@ class ExpertRecords:
         batch_size: int,
         tier: "ExpertTier | None",
         profile: ExpertProfile | None,
+        in_vram: frozenset[int] = frozenset(),
     ) -> None:
         self._config, self._name, self._model = config, name, model
         self._expert_bytes, self._moe_layers = expert_bytes, tuple(expert_bytes)
-        self._tier, self._profile = tier, profile
+        self._tier, self._profile, self._in_vram = tier, profile, in_vram
         self._num_tokens = self._num_beside = self._num_prompt_tokens = 0
         shape = (model.num_layers, model.num_experts)
         # uses by tokens, and steps of prompts and decoding steps that used an expert
@@ -108,7 +113,7 @@ class ExpertRecords:
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
         """Records a step of these segments."""
         is_decode = self._count_tokens(segments)
-        if not self._has_slots and self._counts_now:
+        if self._counts_now and not self._counted_by_slots.issuperset(self._moe_layers):
             self._count(step_rows(segments, program.routes, trims=self._trims), is_decode)
         if self._log is None and self._printer is None and (self._skew is None or is_decode):
             return
@@ -146,8 +151,10 @@ class ExpertRecords:
         return is_last and not (self.keeps_router_logits or self._model.has_head)
 
     @property
-    def _has_slots(self) -> bool:
-        return self._tier is not None and not self._tier.is_mapped
+    def _counted_by_slots(self) -> frozenset[int]:
+        """The layers whose uses the slots in RAM count."""
+        has_slots = self._tier is not None and not self._tier.is_mapped
+        return self._tier.layers if has_slots and self._tier else frozenset()
 
     @property
     def _counts_now(self) -> bool:
@@ -155,8 +162,10 @@ class ExpertRecords:
         return self._counts_uses or gave_slots_up or time.monotonic() < self._watched_until
 
     def _count(self, routes: list[IntArray], is_decode: bool) -> None:
-        num_experts = self._uses.shape[1]
+        num_experts, counted = self._uses.shape[1], self._counted_by_slots
         for layer, ids in zip(self._moe_layers, routes, strict=True):
+            if layer in counted:
+                continue
             uses = np.bincount(ids.ravel(), minlength=num_experts)
             self._uses[layer] += uses
             self._steps[int(is_decode)][layer] += uses > 0
@@ -169,17 +178,25 @@ class ExpertRecords:
         """Returns the statistics so far; None without experts, or if nothing was counted."""
         if not self._moe_layers:
             return None
-        if self._gpu is not None:
-            return self._gpu.stats(self._run_facts())
-        from sharpi.experts.stats.stats_collect import MappedUses, stats_of_mapped
+        from sharpi.experts.stats.stats_collect import (
+            MappedUses,
+            Residents,
+            stats_of_resident,
+            with_resident,
+        )
 
         counted = MappedUses(self._uses, *self._steps)
-        if self._tier is not None:
-            return self._tier.stats(self._run_facts(), counted)
-        if not self._counts_uses:
+        residents = Residents(counted, self._expert_bytes, self._in_vram)
+        if self._gpu is not None:
+            found = self._gpu.stats(self._run_facts())
+        elif self._tier is not None:
+            found = self._tier.stats(self._run_facts(), counted)
+        elif self._counts_uses:
+            used = self._model.num_experts_per_token
+            return stats_of_resident(self._run_facts(), residents, used)
+        else:
             return None
-        used = self._model.num_experts_per_token
-        return stats_of_mapped(self._run_facts(), counted, self._expert_bytes, used)
+        return with_resident(found, residents) if found and self._counts_uses else found
 
     def _run_facts(self) -> "RunFacts":
         from sharpi.experts.stats.stats_collect import RunFacts
@@ -222,11 +239,16 @@ class ExpertRecords:
             return None
         stats = self._stats_of_all()
         if stats is None or not stats.hit_count.accesses:
-            why = "nothing was computed" if self._moe_layers else "the model has no routed experts"
+            why = "nothing was computed" if self._moe_layers else self._why_no_layers()
             return f"no expert stats were written: {why}"
         from sharpi.experts.stats.stats_file import save_stats
 
         return save_stats(self._config.stats, stats)
+
+    def _why_no_layers(self) -> str:
+        if self._model.is_moe:
+            return "this machine ran no layers with experts"
+        return "the model has no routed experts"
 
     def _stats_of_all(self) -> "ExpertStats | None":
         """Returns the statistics of all ranks' layers."""
@@ -242,7 +264,7 @@ class ExpertRecords:
             return None
         others = self._others()
         if not self._moe_layers and not others:
-            return "no expert profile was written: the model has no routed experts"
+            return f"no expert profile was written: {self._why_no_layers()}"
         uses = self._all_uses()
         for layer in (layer for stats in others for layer in stats.layers):
             uses[layer.layer] += layer.uses
@@ -264,7 +286,7 @@ class ExpertRecords:
     def _close_trace(self) -> str | None:
         if self._log is None:
             has_experts = self._config.trace is None or self._moe_layers
-            return None if has_experts else "no trace was written: the model has no routed experts"
+            return None if has_experts else f"no trace was written: {self._why_no_layers()}"
         try:
             return self._log.close()
         except TraceFileError as error:

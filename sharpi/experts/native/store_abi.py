@@ -1,7 +1,7 @@
 """The C interface of the expert store: its functions, the layout of experts, and its counts."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ctypes import (
     POINTER,
     Structure,
@@ -235,13 +235,16 @@ class StoreLayout(Struct, frozen=True):
         return sum(n * layer.slot_bytes for n, layer in in_layers) + num_staging * self.largest_slot
 
 
-def read_layout(file: GgufFile, num_layers: int) -> StoreLayout:
-    """Finds each layer's experts in the file.
+def read_layout(file: GgufFile, num_layers: int, own: Collection[int] | None = None) -> StoreLayout:
+    """Finds each layer's experts in the file; layers that are not `own` are left empty.
 
     Raises ModelFileError if a layer with experts lacks the up or down matrix.
     """
-    layers = tuple(_layer(file.path, file.tensors, index) for index in range(num_layers))
-    return StoreLayout(file.openable_parts, layers)
+    layers = (
+        _layer(file.path, file.tensors, index) if own is None or index in own else LayerLayout()
+        for index in range(num_layers)
+    )
+    return StoreLayout(file.openable_parts, tuple(layers))
 
 
 def _layer(path: Path, tensors: Mapping[str, Tensor], index: int) -> LayerLayout:

@@ -180,7 +180,7 @@ class ExpertStats(TotalCounts, Struct, frozen=True):
     """The statistics of a run's experts, for the fastest tier that has expert slots."""
 
     model: str
-    tier: str  # the tier with the slots: VRAM or RAM
+    tier: str  # the tiers with the slots: VRAM, RAM or both
     policy: str
     num_experts: int
     experts_per_token: int

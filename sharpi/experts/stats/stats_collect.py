@@ -1,6 +1,6 @@
 """Collects the ExpertStats of a running model from its slot policy and its expert store."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, structs
@@ -170,42 +170,67 @@ class MappedUses(Struct, frozen=True):
     decode: NDArray[np.int64]  # the number of decoding steps that used each expert
 
 
-def stats_of_mapped(
-    run: RunFacts,
-    counted: MappedUses,
-    expert_bytes: dict[int, int],
-    experts_per_token: int,
-) -> ExpertStats:
-    """Returns the stats of a model whose experts are all in memory.
+class Residents(Struct, frozen=True):
+    """The uses of experts in layers that have all of them in memory.
 
-    `expert_bytes` has the bytes of one expert for each layer index with experts.
+    `expert_bytes` has the bytes of one expert for each layer with experts. The experts of the
+    layers `in_vram` are in VRAM, those of others in RAM.
     """
-    num_experts = counted.uses.shape[1]
-    layers = (
-        LayerStats(
-            layer=layer,
-            num_slots=num_experts,
-            expert_bytes=num_bytes,
-            prompt=_all_hits(counted.prompt[layer]),
-            decode=_all_hits(counted.decode[layer]),
+
+    counted: MappedUses
+    expert_bytes: dict[int, int]
+    in_vram: frozenset[int] = frozenset()
+
+    def layer(self, index: int) -> LayerStats:
+        """Returns the stats of a layer of which all experts are in memory."""
+        counted = self.counted
+        return LayerStats(
+            layer=index,
+            num_slots=counted.uses.shape[1],
+            expert_bytes=self.expert_bytes[index],
+            prompt=_all_hits(counted.prompt[index]),
+            decode=_all_hits(counted.decode[index]),
             fills=0,
             bytes_read=0,
-            uses=tuple(counted.uses[layer].tolist()),
+            uses=tuple(counted.uses[index].tolist()),
         )
-        for layer, num_bytes in expert_bytes.items()
+
+    def notes(self, layers: Collection[int]) -> Iterator[str]:
+        """Yields a sentence about those of `layers` in RAM, and one about those in VRAM."""
+        for tier, own in (("RAM", set(layers) - self.in_vram), ("VRAM", self.in_vram & {*layers})):
+            if own:
+                yield f"all experts are in {tier} in layers {', '.join(map(str, sorted(own)))}"
+
+
+def with_resident(stats: ExpertStats, residents: Residents) -> ExpertStats:
+    """Returns the stats of slots with those layers added that have all experts in memory."""
+    tiers = (stats,) if stats.below is None else (stats, stats.below)
+    slotted = {layer.layer for tier in tiers for layer in tier.layers}
+    others = [index for index in residents.expert_bytes if index not in slotted]
+    layers = (*stats.layers, *map(residents.layer, others))
+    return structs.replace(
+        stats,
+        layers=tuple(sorted(layers, key=lambda each: each.layer)),
+        notes=(*stats.notes, *residents.notes(others)),
     )
+
+
+def stats_of_resident(run: RunFacts, residents: Residents, experts_per_token: int) -> ExpertStats:
+    """Returns the stats of a model whose experts are all in memory."""
+    layers, in_vram = residents.expert_bytes.keys(), residents.in_vram
+    notes = tuple(residents.notes(layers)) if in_vram else ()
     return ExpertStats(
         model=run.model,
-        tier="RAM",
-        policy="mapped",
-        num_experts=num_experts,
+        tier=("VRAM" if in_vram >= layers else "RAM, VRAM") if in_vram else "RAM",
+        policy="resident" if in_vram else "mapped",
+        num_experts=residents.counted.uses.shape[1],
         experts_per_token=experts_per_token,
         num_prompt_tokens=run.num_prompt_tokens,
         num_tokens=run.num_tokens,
         num_beside=run.num_beside,
-        layers=tuple(layers),
+        layers=tuple(map(residents.layer, layers)),
         skew=run.skew,
-        notes=("all experts are in memory: nothing was loaded", *run.notes),
+        notes=("all experts are in memory: nothing was loaded", *notes, *run.notes),
     )
 
 

@@ -183,7 +183,7 @@ def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
     With slots on a GPU, steps also wait to find out that no expert was missed.
     """
     brought = counts.late + counts.loads + counts.prefetched
-    return bool(brought) or (stats.tier == "VRAM" and counts.accesses > 0)
+    return bool(brought) or ("VRAM" in stats.tier and counts.accesses > 0)
 
 
 def _of_phase(counts: PhaseCounts, expert_bytes: int) -> Iterator[str]:
@@ -208,10 +208,11 @@ def _of_pins(stats: ExpertStats) -> Iterator[str]:
     if any(each.hits > each.accesses for each in (before, after)):
         yield "more hits than lookups around the warm pin"
     sums = before.accesses + after.accesses, before.hits + after.hits
-    if sums != stats.hit_count:
+    # The layers of machines that pinned nothing count in the totals only.
+    if sums[0] > stats.accesses or sums[1] > stats.hits:
         yield (
             f"lookups and hits before and after the warm pin are {sums[0]} and {sums[1]}, in all"
-            f" {stats.hit_count.accesses} and {stats.hit_count.hits}"
+            f" {stats.accesses} and {stats.hits}"
         )
 
 

@@ -32,6 +32,7 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
     telling = [each for each in ranks if each.bytes_read] or ranks
     return replace(
         ranks[0],
+        tier=", ".join(dict.fromkeys(each.tier for each in ranks)),
         policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
         num_prompt_tokens=run.num_prompt_tokens,
         num_tokens=run.num_tokens,
@@ -63,19 +64,14 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
 def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
     """Returns the lookups before and after each rank pinned its most used experts.
 
-    All lookups of a rank that pinned none count as after. Returns (None, None) if no rank pinned
-    any.
+    Leaves out the ranks that pinned none; returns (None, None) if all are left out.
     """
-    if all(each.before_pin is None for each in ranks):
-        return None, None
-    before = _sum(each.before_pin or HitCount(0, 0) for each in ranks)
-    after = _sum(each.hit_count if each.after_pin is None else each.after_pin for each in ranks)
-    return before, after
+    return _sum(each.before_pin for each in ranks), _sum(each.after_pin for each in ranks)
 
 
-def _sum(counts: Iterable[HitCount]) -> HitCount:
-    accesses, hits = zip(*counts, strict=True)
-    return HitCount(sum(accesses), sum(hits))
+def _sum(counts: Iterable[HitCount | None]) -> HitCount | None:
+    found = [count for count in counts if count is not None]
+    return HitCount(*map(sum, zip(*found, strict=True))) if found else None
 
 
 def _asked(found: Iterable[RemoteStats]) -> RemoteStats | None:

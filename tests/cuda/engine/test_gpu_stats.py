@@ -76,6 +76,22 @@ def test_prompts_and_decode(miss: str, experts: dict[str, Any], tmp_path: Path) 
     assert (stats.before_pin is not None) == ("warm_pin" in experts)
 
 
+@pytest.mark.parametrize(
+    ("slots", "tier", "per_layer"),
+    [(4, "VRAM", (16, 16, 16, 4, 4, 4)), (None, "RAM, VRAM", (16,) * 6)],
+)
+def test_layers_beside_the_gpu_are_told_with_those_on_it(
+    slots: int | None, tier: str, per_layer: tuple[int, ...], tmp_path: Path
+) -> None:
+    stats = recorded(CpuDevice(check=False), tmp_path / "s.json", gpu_layers=3, moe_slots=slots)
+    assert stats.tier == tier
+    assert tuple(layer.num_slots for layer in stats.layers) == per_layer
+    assert stats.decode.accesses == NUM_DECODED * NUM_USED * NUM_LAYERS
+    assert all(layer.total.hits == layer.accesses for layer in stats.layers[:3])
+    assert "all experts are in RAM in layers 0, 1, 2" in stats.notes
+    assert ("all experts are in VRAM in layers 3, 4, 5" in stats.notes) == (slots is None)
+
+
 def test_accesses_are_those_of_the_cpu(tmp_path: Path) -> None:
     options = {"moe_slots": 4, "experts": {"policy": "lru", "prefetch": False, "miss": "stream"}}
     on_gpu = recorded(CpuDevice(check=False), tmp_path / "gpu.json", **options)

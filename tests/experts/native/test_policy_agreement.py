@@ -215,3 +215,20 @@ def test_slots_exchanged_with_another_tier(kind: PolicyKind) -> None:
     assert_same_state(native, reference)
     native.close()
     assert num_done > 50 or kind is PolicyKind.STATIC
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
+def test_some_layers_decide_as_a_model_of_these_alone(kind: PolicyKind) -> None:
+    part = NativePolicy(settings(kind, slots=(0, 4, 5, 4, 0)))
+    whole = NativePolicy(replace(settings(kind), slots=(4, 5, 4)))
+    for layers in skewed_routes(400, 3, EXPERTS, K, seed=4):
+        for layer, route in enumerate(layers.tolist()):
+            swaps = part.use(layer + 1, route)
+            assert [swap._replace(layer=swap.layer - 1) for swap in swaps] == whole.use(
+                layer, route
+            )
+        swaps = part.end_token()
+        assert [swap._replace(layer=swap.layer - 1) for swap in swaps] == whole.end_token()
+    assert part.all_counts()[1:4] == whole.all_counts()
+    part.close()
+    whole.close()

@@ -137,7 +137,8 @@ class Learned(SlotPolicy):
         has_more = self._is_prefetcher and settings.num_experts <= whole("FewExperts")
         self._num_sources = whole("MostLayers" if has_more else "LastLayers")
         self._more_within = _MORE_WITHIN * has_more
-        self._sources = _near_and_last(settings.num_layers, self._num_sources)
+        own = settings.own_layers
+        self._sources = _near_and_last(own.stop, self._num_sources)
         self._within = self._make_within()
         self._maps = self._make_maps() if self._is_prefetcher else []
         # per layer: the average score of the expert that would be evicted next
@@ -283,7 +284,7 @@ class Learned(SlotPolicy):
         if not self._is_prefetcher:
             return []
         self._present, self._next = self._next, {}
-        until = _LAYERS_AHEAD if self._prefetches_now else 0
+        until = self.settings.own_layers.start + _LAYERS_AHEAD if self._prefetches_now else 0
         scored = [each for each in sorted(self._present) if each < until]
         for layer in scored:
             self._step(layer)
@@ -368,16 +369,13 @@ def _step_size(rate: float, num_sources: int, num_contexts: int, ranks: int) -> 
     return np.float32(rate / (num_sources * energy + num_contexts))
 
 
-def _near_and_last(num_layers: int, num_last: int) -> list[Source]:
+def _near_and_last(end_layer: int, num_last: int) -> list[Source]:
     near = [Source(False, layer, False) for layer in (0, -1, 1)]
-    return near + [Source(True, num_layers - i, False) for i in range(num_last, 0, -1)]
+    return near + [Source(True, end_layer - i, False) for i in range(num_last, 0, -1)]
 
 
 def _contexts(settings: PolicySettings, num_sources: int, ahead: int) -> LearnedContexts:
+    first_row = num_sources * settings.num_experts
     return LearnedContexts(
-        settings.num_layers,
-        settings.num_experts,
-        first_layer=next((layer for layer, slots in enumerate(settings.slots) if slots), 0),
-        first_row=num_sources * settings.num_experts,
-        ahead=ahead,
+        settings.own_layers, settings.num_experts, first_row=first_row, ahead=ahead
     )

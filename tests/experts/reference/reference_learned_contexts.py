@@ -19,10 +19,8 @@ class LearnedContexts:
     It is the reference implementation for kernels/cpu/experts/policy/learned_contexts.h.
     """
 
-    def __init__(
-        self, num_layers: int, num_experts: int, *, first_layer: int, first_row: int, ahead: int
-    ) -> None:
-        self._num_layers, self._first_layer = num_layers, first_layer
+    def __init__(self, own_layers: range, num_experts: int, *, first_row: int, ahead: int) -> None:
+        self._own_layers, self._first_layer = own_layers, own_layers.start
         self._first_row, self._ahead = first_row, ahead
         self._mask = num_rows(num_experts) - 1
 
@@ -37,7 +35,7 @@ class LearnedContexts:
             (following if lowest <= layer - self._ahead else present).get(lowest, ())
             for lowest in (
                 self._first_layer,
-                min(self._first_layer + 1, self._num_layers - 1),
+                min(self._first_layer + 1, self._own_layers.stop - 1),
             )
         )
         below, beneath = (
@@ -62,10 +60,11 @@ class LearnedContexts:
     def _newest(self, layer: int, present: Route, following: Route) -> Sequence[int]:
         """Returns a layer's newest known route.
 
-        A negative index means the current token's route in a layer counted from the last one.
+        Below the first layer, that is the current token's route in a layer counted from the last.
         """
-        if layer < 0:
-            return present.get(layer % self._num_layers, ())
+        if layer < self._first_layer:
+            behind = self._first_layer - 1 - layer
+            return present.get(self._own_layers[-1 - behind % len(self._own_layers)], ())
         return following.get(layer, ())
 
 

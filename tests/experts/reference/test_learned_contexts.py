@@ -32,7 +32,7 @@ def test_a_sum_of_two_experts_is_predicted() -> None:
 
 
 def test_a_layers_contexts_are_of_what_is_known_then() -> None:
-    contexts = LearnedContexts(6, EXPERTS, first_layer=0, first_row=100, ahead=2)
+    contexts = LearnedContexts(range(6), EXPERTS, first_row=100, ahead=2)
     present = {layer: [layer % EXPERTS, 7] for layer in range(6)}
     known = {layer: [3, layer % EXPERTS] for layer in range(3)}
     rows = contexts.rows(4, present, known)
@@ -44,7 +44,7 @@ def test_a_layers_contexts_are_of_what_is_known_then() -> None:
 
 
 def test_a_layer_whose_own_route_is_known_has_no_key_twice() -> None:
-    contexts = LearnedContexts(6, EXPERTS, first_layer=0, first_row=100, ahead=0)
+    contexts = LearnedContexts(range(6), EXPERTS, first_row=100, ahead=0)
     newest = {layer: [layer % EXPERTS, 7] for layer in range(6)}
     rows = contexts.rows(4, newest, newest)
     assert len(rows) == len(set(rows)) == 5

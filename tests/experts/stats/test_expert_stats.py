@@ -236,8 +236,8 @@ CASES: dict[str, Callable[[ExpertStats], ExpertStats]] = {
     "100 lookups, but 3 uses": layer_with(uses=(1, 1, 1, 0)),
     "4999 bytes read, of which 5000 for loads": layer_with(bytes_read=4999),
     "pinned experts that it does not have, or twice": layer_with(pinned=(4,)),
-    "before and after the warm pin are 199 and 180, in all 200 and 180": lambda run: replace(
-        run, before_pin=HitCount(49, 30)
+    "before and after the warm pin are 201 and 180, in all 200 and 180": lambda run: replace(
+        run, before_pin=HitCount(51, 30)
     ),
     "on one side of the warm pin only": lambda run: replace(run, after_pin=None),
     "81 right of 100 predicted and 80 used": lambda run: replace(

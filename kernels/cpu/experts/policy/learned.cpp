@@ -14,15 +14,9 @@ float step_size(double rate, size_t num_sources, int num_contexts, size_t k) {
   return float(rate / (double(num_sources) * energy + num_contexts));
 }
 
-int first_moe_layer(const PolicySettings& settings) {
-  for (int layer = 0; layer < settings.num_layers; layer++)
-    if (settings.slots[layer]) return layer;
-  return 0;
-}
-
-std::vector<LearnedSource> near_and_last(int num_layers, int num_last) {
+std::vector<LearnedSource> near_and_last(int end_layer, int num_last) {
   std::vector<LearnedSource> sources = {{false, 0, 0}, {false, -1, 0}, {false, 1, 0}};
-  for (int i = num_last; i > 0; i--) sources.push_back({true, num_layers - i, 0});
+  for (int i = num_last; i > 0; i--) sources.push_back({true, end_layer - i, 0});
   return sources;
 }
 
@@ -41,7 +35,7 @@ Learned::Learned(const PolicySettings& settings)
   const int ranks = std::min(settings.experts_per_token, kRanks);
   for (int rank = 0; rank < ranks; rank++) rank_weights_.push_back(1.f / float(rank + 1));
   const bool has_more = is_prefetcher() && has_few(settings);
-  sources_ = near_and_last(settings.num_layers, has_more ? kMostLayers : kLastLayers);
+  sources_ = near_and_last(settings.end_layer(), has_more ? kMostLayers : kLastLayers);
   make_within();
   if (is_prefetcher()) make_maps();
   for (Token& token : tokens_) token.experts.resize(settings.num_layers);
@@ -54,15 +48,14 @@ void Learned::make_within() {
     if (follows && has_few(settings_)) sources.push_back({false, layer, 0});
   const float rate =
       step_size(follows ? kRateWithin : kRate, sources.size(), 0, rank_weights_.size());
-  within_.emplace(settings_, sources, rank_weights_, rate, first_moe_layer(settings_), follows);
+  within_.emplace(settings_, sources, rank_weights_, rate, follows);
 }
 
 void Learned::make_maps() {
   const int experts = settings_.num_experts;
   const int num_newest = has_few(settings_) ? kMostLayers : kLastLayers;
   for (int i = 0; i < num_newest; i++) sources_.push_back({false, -kLayersAhead - i, 1});
-  contexts_.emplace(settings_.num_layers, experts, first_moe_layer(settings_),
-                    int(sources_.size()) * experts, kLayersAhead);
+  contexts_.emplace(settings_, int(sources_.size()) * experts, kLayersAhead);
   const float rate = step_size(kRateAhead, sources_.size(), kContexts, rank_weights_.size());
   for (int layer = 0; layer < settings_.num_layers; layer++)
     maps_.emplace_back(int(sources_.size()), experts, rate, true,
@@ -244,8 +237,9 @@ void Learned::roll() {
 void Learned::end_step(std::vector<Swap>* swaps) {
   if (!is_prefetcher()) return;
   roll();
-  const int until = prefetches_now() ? std::min(kLayersAhead, settings_.num_layers) : 0;
-  for (int layer = 0; layer < until; layer++) {
+  if (!prefetches_now()) return;
+  const int first = settings_.first_layer();
+  for (int layer = first; layer < std::min(first + kLayersAhead, settings_.end_layer()); layer++) {
     if (!has_route(layer)) continue;
     step(layer);
     if (swaps) prefetch(layer, *swaps);

@@ -33,13 +33,12 @@ struct Key {
 
 }  // namespace
 
-LearnedContexts::LearnedContexts(int num_layers, int num_experts, int first_layer, int first_row,
-                                 int ahead)
-    : num_layers_(num_layers),
-      first_layer_(first_layer),
+LearnedContexts::LearnedContexts(const PolicySettings& settings, int first_row, int ahead)
+    : first_layer_(settings.first_layer()),
+      end_layer_(settings.end_layer()),
       first_row_(first_row),
       ahead_(ahead),
-      mask_(uint32_t(num_rows(num_experts)) - 1) {}
+      mask_(uint32_t(num_rows(settings.num_experts)) - 1) {}
 
 int LearnedContexts::num_rows(int num_experts) {
   int rows = kMostTableRows;
@@ -51,13 +50,14 @@ int LearnedContexts::num_rows(int num_experts) {
 // that of the last layers of the present one.
 const std::vector<int32_t>& LearnedContexts::newest(int layer, const Routes& present,
                                                     const Routes& next) const {
-  const int wrapped = (layer % num_layers_ + num_layers_) % num_layers_;
-  return layer < 0 ? present[wrapped] : next[layer];
+  if (layer >= first_layer_) return next[layer];
+  const int count = end_layer_ - first_layer_;
+  return present[end_layer_ - 1 - (first_layer_ - 1 - layer) % count];
 }
 
 void LearnedContexts::append(int layer, const Routes& present, const Routes& next,
                              std::vector<MapInput>& inputs) const {
-  const int second_layer = std::min(first_layer_ + 1, num_layers_ - 1);
+  const int second_layer = std::min(first_layer_ + 1, end_layer_ - 1);
   const bool has_first = first_layer_ <= layer - ahead_;
   const bool has_second = second_layer <= layer - ahead_;
   const std::vector<int32_t>& below = newest(layer - ahead_, present, next);

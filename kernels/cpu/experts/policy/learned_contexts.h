@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "learned_map.h"
+#include "policy.h"
 
 namespace sharpi {
 
@@ -16,7 +17,7 @@ class LearnedContexts {
  public:
   // `ahead`: a layer is scored when the next token's route so many layers below it is known; 0 when
   // its own is, and then present and next are the same routes.
-  LearnedContexts(int num_layers, int num_experts, int first_layer, int first_row, int ahead);
+  LearnedContexts(const PolicySettings& settings, int first_row, int ahead);
 
   // Returns the number of rows of a layer's hashed table, a power of two.
   static int num_rows(int num_experts);
@@ -28,7 +29,7 @@ class LearnedContexts {
  private:
   const std::vector<int32_t>& newest(int layer, const Routes& present, const Routes& next) const;
 
-  int num_layers_, first_layer_, first_row_, ahead_;
+  int first_layer_, end_layer_, first_row_, ahead_;
   uint32_t mask_;
 };
 

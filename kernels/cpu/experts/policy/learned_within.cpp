@@ -7,8 +7,7 @@ namespace sharpi {
 
 LearnedWithin::LearnedWithin(const PolicySettings& settings,
                              const std::vector<LearnedSource>& sources,
-                             const std::vector<float>& rank_weights, float rate, int first_layer,
-                             bool follows_text)
+                             const std::vector<float>& rank_weights, float rate, bool follows_text)
     : sources_(sources),
       rank_weights_(rank_weights),
       num_experts_(settings.num_experts),
@@ -17,9 +16,7 @@ LearnedWithin::LearnedWithin(const PolicySettings& settings,
       inputs_before_(settings.num_layers) {
   const int num_sources = int(sources_.size());
   const int num_hashed = follows_text ? LearnedContexts::num_rows(num_experts_) : 0;
-  if (follows_text)
-    contexts_.emplace(settings.num_layers, num_experts_, first_layer, num_sources * num_experts_,
-                      0);
+  if (follows_text) contexts_.emplace(settings, num_sources * num_experts_, 0);
   for (int layer = 0; layer < settings.num_layers; layer++)
     maps_.emplace_back(num_sources, num_experts_, rate, follows_text, num_hashed);
 }

@@ -19,11 +19,9 @@ struct LearnedSource {
 
 class LearnedWithin {
  public:
-  // Maps that follow the text also have combinations of experts as inputs; `first_layer` is the
-  // first that has experts.
+  // Maps that follow the text also have combinations of experts as inputs.
   LearnedWithin(const PolicySettings& settings, const std::vector<LearnedSource>& sources,
-                const std::vector<float>& rank_weights, float rate, int first_layer,
-                bool follows_text);
+                const std::vector<float>& rank_weights, float rate, bool follows_text);
 
   // Records a layer's route, best first, learns from its last score, and scores it again.
   void step(int layer, const int32_t* experts, int count);

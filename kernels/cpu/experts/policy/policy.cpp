@@ -7,6 +7,16 @@
 
 namespace sharpi {
 
+int PolicySettings::first_layer() const {
+  const auto first = std::find_if(slots.begin(), slots.end(), [](int count) { return count > 0; });
+  return first == slots.end() ? 0 : int(first - slots.begin());
+}
+
+int PolicySettings::end_layer() const {
+  const auto last = std::find_if(slots.rbegin(), slots.rend(), [](int count) { return count > 0; });
+  return last == slots.rend() ? num_layers : int(slots.rend() - last);
+}
+
 SlotPolicy::SlotPolicy(const PolicySettings& settings)
     : settings_(settings),
       counts_(settings.num_layers),

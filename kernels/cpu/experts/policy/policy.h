@@ -42,6 +42,10 @@ struct PolicySettings {
   // Accesses of all layers before the warm pin. A fixed set that counts uses is first chosen after
   // a 64th of them, and again whenever they have doubled.
   int64_t warm_pin_after = 0;
+
+  // The layers with slots are those from the first to below the end: of a part of a model, some.
+  int first_layer() const;
+  int end_layer() const;
 };
 
 // Lookups and loads of one layer. Early loads are those of experts that the token had not missed;

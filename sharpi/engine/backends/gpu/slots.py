@@ -87,6 +87,12 @@ def gpu_slots(
     if policy.kind.prefetches:
         policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
         notes = ("on a GPU learned-prefetch can only load missed experts: using learned-keep",)
+    if config.miss in ("cpu", "stream") and reads_ram and _keeps_all_missed(policy):
+        notes = (
+            *notes,
+            f"--moe-miss {config.miss} is for prompts only: {policy.kind.name.lower()} gives each"
+            " expert that a decoded token misses a slot; learned-keep and static do not",
+        )
     is_filled = not reads_ram and _changes(policy) and any(slots)
     if not reads_ram:
         policy = _begun(policy)
@@ -115,6 +121,11 @@ def gpu_slots(
         settings, policy, modes, sizes, predicts, place.stash, notes, pin_note(config, policy),
         place.growth, is_filled, may_stop_filling=is_default(config, policy.kind),
     )  # fmt: skip
+
+
+def _keeps_all_missed(policy: PolicySettings) -> bool:
+    """Returns True if each missed expert takes a slot, so that it is loaded in any miss mode."""
+    return not (policy.kind.is_learned or policy.kind is PolicyKind.STATIC or policy.admission)
 
 
 def _changes(policy: PolicySettings) -> bool:

@@ -183,7 +183,8 @@ class GpuTier:
         """Returns a note if the most used experts were to be pinned and were not, else None."""
         if self._before_pin is not None or not self._is_ready:
             return None
-        return missed_pin(self._slots.policy, self._report.hit_count().accesses, "VRAM")
+        missed = missed_pin(self._slots.policy, self._report.hit_count().accesses, "VRAM")
+        return missed or self._slots.why_no_pin
 
     def residents(self) -> dict[int, tuple[int, ...]]:
         """Returns the experts that have slots now, by layer; waits for the GPU."""
