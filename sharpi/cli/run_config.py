@@ -166,7 +166,7 @@ def _refuse_unlearned(experts: ExpertConfig, sources: OptionSources) -> None:
 def _refuse_misses(config: RunConfig, sources: OptionSources) -> None:
     """Raises UsageError for contradictory options of misses; default values never contradict."""
     experts = config.experts
-    if config.cpu_moe and experts.miss in ("stream", "load"):
+    if config.cpu_moe and experts.miss == "bus":
         sources.raise_conflict(
             "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"
         )

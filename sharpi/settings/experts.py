@@ -2,18 +2,26 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from msgspec import Struct
 
 from sharpi.settings.option import Option, positive
 
 Resident = Literal["first-n", "frequency", "ids"]
-Miss = Literal["auto", "cpu", "stream", "load"]
+Miss = Literal["auto", "bus", "cpu"]
 Policy = Literal["slru", "lru", "lfru", "static", "learned-keep", "learned-prefetch"]
 Predictor = Literal["last-token", "last-layer", "both", "frequency", "router", "learned"]
 
 _miss = partial(Option, group="Experts not on the GPU")
+
+
+def miss_of(text: str) -> str:
+    """Reads the value of `--moe-miss`; `load` and `stream` are older names of `bus`."""
+    text = "bus" if text in ("load", "stream") else text
+    if text not in get_args(Miss):
+        raise ValueError(f"{text!r} is none of {', '.join(get_args(Miss))}")
+    return text
 
 
 class ExpertConfig(Struct, frozen=True):
@@ -94,8 +102,10 @@ class ExpertConfig(Struct, frozen=True):
         Miss,
         _miss(
             "--moe-miss",
-            "cpu: the CPU computes them beside the GPU; stream: the GPU reads them over the bus; "
-            "load: they are copied first; auto: the fastest, as measured while running.",
+            "bus: they are copied to the GPU; cpu: the CPU computes them beside it; auto: the "
+            "faster of the two, as measured while running.",
+            "auto|bus|cpu",
+            parse=miss_of,
         ),
     ] = "auto"
     # The size of a GPU's buffers for a prompt's routed tokens, in multiples of tokens * experts per

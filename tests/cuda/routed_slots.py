@@ -44,7 +44,7 @@ class RoutedSlots:
         block: int | None = None,
         num_groups: int = 1,
     ) -> None:
-        extra, warm = ExtraSlots(early=2, staging=2), tuple(range(rules.num_experts))
+        extra, warm = ExtraSlots(early=2, staging=1), tuple(range(rules.num_experts))
         self.world = SlotWorld(device, rules, slots, extra, pinned=(1, 5), warm=warm)
         self._device, self._rules, self._type, self._block = device, rules, quant_type, block
         experts, used, self._num_groups = rules.num_experts, rules.experts_per_token, num_groups
@@ -57,7 +57,7 @@ class RoutedSlots:
     def launches(
         self,
         layer: int,
-        miss: KernelMissMode = KernelMissMode.STREAM,
+        miss: KernelMissMode = KernelMissMode.BUS,
         phase: Phase = Phase.DECODE,
         route_time: Span | None = None,
     ) -> tuple[Launch, Launch, Launch]:

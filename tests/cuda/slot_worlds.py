@@ -14,7 +14,7 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.expert_slots.slot_memory import SlotLayer, SlotPiece, SlotTable
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
-from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import KernelMissMode, PolicyRules
 
 SIZES = (96, 50)  # bytes of an expert's two tensors; the second one's copies are not aligned alike
 OFFSETS = ((0, 48), (2,))  # of the tables' rows
@@ -48,7 +48,9 @@ class SlotWorld:
         extra: ExtraSlots | None = None,
         pinned: tuple[int, ...] = (),
         warm: tuple[int, ...] = (),
+        miss: KernelMissMode = KernelMissMode.BUS,
     ) -> None:
+        self.miss = miss
         self.device, self.rules, self.extra = device, rules, extra or ExtraSlots()
         rng = np.random.default_rng(rules.num_experts)
         shape = (rules.num_layers, rules.num_experts)
@@ -97,8 +99,16 @@ class SlotWorld:
 
     def use(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
         """Runs a token's use; returns the loads: rows of expert, target, source."""
-        launches = self.tables.use(layer, upload(self.device, np.array(ids, np.int32)))
-        self.run(launches)
+        return self.use_together(layer, [ids])
+
+    def use_together(self, layer: int, routes: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+        """Runs the uses of a step's tokens, one after the other; returns the last one's loads."""
+        rows = upload(self.device, np.array(routes, np.int32))
+        for row in range(len(routes)):
+            launches = self.tables.use(
+                layer, rows, self.miss, num_before=row, num_tokens=len(routes)
+            )
+            self.run(launches)
         return self.loads(launches)
 
     def decide(self, layer: int, ids: Sequence[int]) -> npt.NDArray[np.int32]:
@@ -112,7 +122,7 @@ class SlotWorld:
 
     def _decision(self, layer: int) -> Decision:
         ids = empty(self.device, 4 * self.rules.experts_per_token)
-        launches = self.tables.use(layer, ids)
+        launches = self.tables.use(layer, ids, self.miss)
         self.device.prepare([launches[0].kernel])
         return Decision(
             ids, launches, self.device.record([partial(self.device.launch, launches[0])])

@@ -81,8 +81,7 @@ def test_misses_of_the_gpu_take_the_faster_mode(bus: float, bound: str) -> None:
     ("asked", "source", "words"),
     [
         ({"miss": "cpu"}, "RAM read", "are computed by the CPU"),
-        ({"miss": "load"}, "bus", "cross the bus"),
-        ({"miss": "stream"}, "bus", "cross the bus"),
+        ({"miss": "bus"}, "bus", "cross the bus"),
         ({"miss": "auto"}, "RAM read", "are computed by the CPU"),
         ({"cpu_moe": True}, "RAM read", "are computed by the CPU"),
     ],

@@ -6,7 +6,8 @@
 
 namespace sharpi {
 
-enum Miss { kLoad = 0, kStream = 1, kCompute = 2 };
+// How experts without a slot are served: over the bus, or by the CPU.
+enum Miss { kBus, kCompute };
 
 // learned-keep: missed experts take the slots of residents that score less.
 __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used) {
@@ -21,36 +22,40 @@ __device__ __forceinline__ void swap_better(Policy& p, const int* ids, int used)
 }
 
 // Decides where the experts that got no slot are read in this use, one per lane. Returns each
-// expert's outcome. An earlier token of the step may have read one of them from elsewhere.
+// expert's outcome. What an earlier token of the step was served stays where it is. `first_staged`:
+// the staging buffers that earlier tokens took; `num_staged`: those that this one takes. Without
+// one, an expert is read in place.
 __device__ __forceinline__ int serve_others(Policy& p, int id, int used, bool was_hit, int miss,
-                                            int* overflow) {
+                                            int* overflow, int first_staged, int& num_staged) {
   const int lane = threadIdx.x;
   SlotHeader& head = *p.s.head;
   const bool is_one = lane < used, is_left = is_one && !p.s.resident(id);
   int early = -1;
   for (int i = 0; i < head.num_early; i++)
     if (is_left && head.early[i] == id) early = i;
-  const unsigned left = __ballot_sync(kFullWarp, is_left && early < 0);
+  const bool was_served = is_left && early < 0 && head.redirected[id / kWarp] >> id % kWarp & 1;
+  __syncwarp();
+  const bool misses = is_left && early < 0 && !was_served;
+  const unsigned left = __ballot_sync(kFullWarp, misses);
   const int nth = __popc(left & ((1u << lane) - 1)), num_left = __popc(left);
-  const bool misses = is_left && early < 0, is_staged = misses && nth < p.locations.staging;
-  const int staged = miss == kLoad ? min(num_left, p.locations.staging) : 0;
+  const int free_staged = max(0, p.locations.staging - first_staged);
+  num_staged = miss == kBus ? min(num_left, free_staged) : 0;
   int outcome = was_hit ? kHit : kLoaded;
+  if (was_served) outcome = miss == kCompute ? kLeft : kHit;
   if (early >= 0) p.tables.put(id, p.locations.early_slot(early)), outcome = kWasEarly;
   if (misses) outcome = kStreamedIn, p.tables.put(id, id);
-  if (is_staged && miss == kLoad) {
-    p.loads.set(p.num_loads + nth, id, p.locations.staging_slot(nth), id);
-    p.tables.put(id, p.locations.staging_slot(nth));
+  if (misses && nth < num_staged) {
+    const int target = p.locations.staging_slot(first_staged + nth);
+    p.loads.set(p.num_loads + nth, id, target, id);
+    p.tables.put(id, target);
     outcome = kStagedIn;
   }
   if (misses && miss == kCompute) p.tables.hide(id), outcome = kLeft;
   const bool is_redirected = is_left && outcome != kStreamedIn;
   if (is_redirected) atomicOr(&head.redirected[id / kWarp], 1u << id % kWarp);
   const int computed = miss == kCompute ? num_left : 0;
-  p.num_loads += staged, p.num_over_bus += num_left - computed;
-  if (lane == 0) {
-    head.count(kOverflows) += miss == kLoad && num_left > staged;
-    if (miss == kLoad && num_left > staged) *overflow = 1;
-  }
+  p.num_loads += num_staged, p.num_over_bus += num_left - computed;
+  if (lane == 0 && num_left > computed + num_staged) head.count(kOverflows)++, *overflow = 1;
   return outcome;
 }
 
@@ -69,7 +74,10 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
     if (missed >> r & 1) p.load_if_allowed(__shfl_sync(kFullWarp, id, r));
   p.scores = fresh;
   if (p.kind == kLearnedKeep) swap_better(p, ids, used);
-  const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow);
+  const int first_staged = token.is_first() ? 0 : p.loads.words[2];
+  int num_staged;
+  const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow,
+                                   first_staged, num_staged);
   if (lane < used) outcomes[lane] = outcome;
   count_outcomes(p.s, outcome, is_among(before, token.num_before * used, id), early, used);
   __syncwarp();
@@ -77,6 +85,7 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
     if (token.is_last()) end_predictions(*p.s.head);
     p.loads.words[0] = p.num_loads;
     p.loads.words[1] = p.num_over_bus + (token.is_first() ? 0 : p.loads.words[1]);
+    p.loads.words[2] = first_staged + num_staged;
     p.s.head->since = nanoseconds();
   }
 }

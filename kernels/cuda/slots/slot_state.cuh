@@ -144,8 +144,8 @@ __device__ __forceinline__ void restore_host_copies(const Slots& s, const Tables
 }
 
 // The list of copies: a header of four words, of which [0] is the number of loads and [1] the
-// number of experts that this step has moved over the bus so far; then for each load: expert,
-// target, source, 0.
+// number of experts that this step has moved over the bus so far, [2] the staging buffers that it
+// has taken; then for each load: expert, target, source, 0.
 struct Loads {
   int* words;
 

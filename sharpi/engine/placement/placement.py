@@ -26,8 +26,6 @@ from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.tiers.speed import cumulative_shares
 from sharpi.units import format_bytes
 
-_COUNT_BYTES = 4  # of how often an expert followed another one
-
 
 class Placement:
     """Collects the planner's inputs, from which `plan` computes a plan quickly.
@@ -76,8 +74,6 @@ def _learned_sizes(config: RunConfig, model: ModelConfig) -> KnownSizes:
         return KnownSizes()
     usual, least = learned_sizes(config.experts, model.num_experts, on_gpu=False)
     on_gpu, _ = learned_sizes(config.experts, model.num_experts, on_gpu=True)
-    if config.experts.predictor == "last-layer":
-        on_gpu += _COUNT_BYTES * (1 + model.num_experts) * model.num_experts
     return KnownSizes(learned_bytes=usual, least_learned_bytes=least, gpu_learned_bytes=on_gpu)
 
 

@@ -14,7 +14,7 @@ from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.launchers.attention.heads import HeadNorm, HeadRope
 from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
 
-MissMode: TypeAlias = Literal["load", "stream", "cpu"]
+MissMode: TypeAlias = Literal["bus", "cpu"]
 
 _ID_BYTES = 4
 
@@ -27,7 +27,7 @@ class StepShape(NamedTuple):
     positions: int  # an upper bound of the positions that attention reads
     end: int = 0  # the position after the last token of a batch, 0 for single tokens
     largest: bool = False  # the caller only wants the id of the largest logit
-    misses: MissMode = "stream"
+    misses: MissMode = "bus"
     batch_index: int = 0  # the index of this batch in a prompt that runs layer by layer
     num_batches: int = 1  # the number of batches of such a prompt
     chunk: int | None = None  # the chunk of experts to compute, None for all

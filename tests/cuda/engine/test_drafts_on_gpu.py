@@ -47,7 +47,7 @@ def test_a_gpu_goes_on_while_nothing_is_drafted(
     case: str, slots: int | None, load: Load, written: list[int]
 ) -> None:
     """A text that was not seen yet has no drafts, and the host writes its first token only."""
-    experts = ExpertConfig(miss="stream", prefetch=False)
+    experts = ExpertConfig(miss="bus", prefetch=False)
     options = {"context_size": 64, "moe_slots": slots, "experts": experts}
     path = REFERENCES / f"{case}.gguf"
     plain = answer(load(path, **options))

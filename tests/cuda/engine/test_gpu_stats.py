@@ -45,14 +45,13 @@ def recorded(device: CpuDevice | None, path: Path, **options: Any) -> ExpertStat
     return stats
 
 
-@pytest.mark.parametrize("miss", ["stream", "load", "cpu"])
 @pytest.mark.parametrize(
-    "experts",
+    ("miss", "experts"),
     [
-        {"policy": "lru"},
-        {"policy": "learned-keep", "prefetch": False},
-        {"resident": "first-n"},
-        {"policy": "slru", "warm_pin": 1, "warm_pin_after": 100},
+        ("cpu", {"policy": "learned-keep", "prefetch": False}),
+        ("bus", {"resident": "first-n"}),
+        ("cpu", {"resident": "first-n"}),
+        ("bus", {"policy": "slru", "warm_pin": 1, "warm_pin_after": 100}),
     ],
     ids=str,
 )
@@ -93,7 +92,7 @@ def test_layers_beside_the_gpu_are_told_with_those_on_it(
 
 
 def test_accesses_are_those_of_the_cpu(tmp_path: Path) -> None:
-    options = {"moe_slots": 4, "experts": {"policy": "lru", "prefetch": False, "miss": "stream"}}
+    options = {"moe_slots": 4, "experts": {"policy": "lru", "prefetch": False, "miss": "bus"}}
     on_gpu = recorded(CpuDevice(check=False), tmp_path / "gpu.json", **options)
     on_cpu = recorded(None, tmp_path / "cpu.json", **options)
     assert on_gpu.decode.accesses == on_cpu.decode.accesses
@@ -123,7 +122,7 @@ def test_three_tiers(policy: str | None, tmp_path: Path) -> None:
 
 
 def test_routes_are_printed_with_loads_and_pins(capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ExpertConfig(resident="ids", resident_ids="3,5", miss="load", trace_routes=True)
+    asked = ExpertConfig(resident="ids", resident_ids="3,5", miss="bus", trace_routes=True)
     with load_on(CpuDevice(check=False), moe_slots=2, experts=asked) as engine:
         sequence = Sequence(engine.runner)
         token = int(np.argmax(sequence.extend(PROMPT[:6])))

@@ -110,7 +110,7 @@ def gpu_part(engine: Engine) -> GpuPart:
 def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
     case: str, share: float, kv_type: str, policy: str | None, load: Load
 ) -> None:
-    experts = ExpertConfig(miss="stream", policy=policy)
+    experts = ExpertConfig(miss="bus", policy=policy)
     whole = load(CountedDevice(), case, kv_type=kv_type, moe_slots=1, experts=experts)
     assert whole.plan is not None
     assert whole.plan.kv_growth is None
@@ -149,7 +149,7 @@ def test_the_plan_says_so(load: Load) -> None:
 def test_where_others_took_the_memory_one_line_says_so_and_nothing_is_lost(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experts = ExpertConfig(miss="stream")
+    experts = ExpertConfig(miss="bus")
     engine = with_less_memory(load, "qwen3moe", 0.3, experts=experts)
     later = [7, 8, 9, 10, 11, 12, 13]
     whole = Sequence(load(CountedDevice(), "qwen3moe", moe_slots=1, experts=experts).runner)

@@ -154,7 +154,7 @@ def whole(device: Device, tmp_path_factory: pytest.TempPathFactory) -> WholeMode
         return WholeModel(path, engine.logits(ids).copy(), steps)
 
 
-@pytest.mark.parametrize(("miss", "slots"), [("stream", 1), ("load", 3), ("stream", 8)])
+@pytest.mark.parametrize(("miss", "slots"), [("bus", 1), ("bus", 8)])
 def test_where_an_expert_lies_changes_no_bit(
     slots: int, miss: Miss, load: Load, whole: WholeModel
 ) -> None:

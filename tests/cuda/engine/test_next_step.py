@@ -10,7 +10,6 @@ import pytest
 from sharpi import trial
 from sharpi.engine.backends.gpu import miss_capabilities
 from sharpi.engine.backends.gpu.part import GpuPart
-from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.experts.stats.stats_file import contradiction
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
@@ -84,11 +83,10 @@ def all_states(engine: Engine) -> Any:
 
 
 @pytest.mark.parametrize("policy", ["slru", "learned-keep"])
-@pytest.mark.parametrize("miss", ["stream", "load"])
-def test_with_experts_in_slots(policy: str, miss: Any, load: Load, written: list[int]) -> None:
+def test_with_experts_in_slots(policy: str, load: Load, written: list[int]) -> None:
     """An unwanted step is taken out of the statistics, which equal those of single steps."""
     answers, counts = [], []
-    asked = ExpertConfig(policy=policy, miss=miss, **QUIET)
+    asked = ExpertConfig(policy=policy, miss="bus", **QUIET)
     for disabled in ((), ("graphs",)):
         engine = slotted(load, experts=asked, disabled=disabled)
         written.clear()
@@ -139,7 +137,7 @@ def test_all_experts_in_vram_but_no_room_for_the_embedding(load: Load, written: 
 
 @pytest.mark.parametrize(
     ("asked", "num_alone"),
-    [({"miss": "cpu"} | QUIET, 5), ({"miss": "auto"} | QUIET, 5), ({"miss": "stream"}, 4)],
+    [({"miss": "cpu"} | QUIET, 5), ({"miss": "auto"} | QUIET, 5), ({"miss": "bus"}, 4)],
     # Of the last one's tokens the first comes before the trial.
     ids=["the CPU computes", "modes are compared", "prefetching is tried"],
 )
@@ -154,22 +152,6 @@ def test_steps_take_turns_while_the_host_has_a_part(
     engine = slotted(load, experts=ExpertConfig(**asked))
     answer(engine, IDS[:3], 6)
     assert written == [3, *[1] * num_alone]
-
-
-def test_another_mode_drops_the_step(load: Load, written: list[int]) -> None:
-    engine = slotted(load, experts=ExpertConfig(miss="stream", **QUIET))
-    tier = gpu_tier_of(engine.runner.parts)
-    assert tier is not None
-    request = GenerationRequest(
-        max_tokens=8, ignore_end=True, sampling=SamplingParams(temperature=0)
-    )
-    generation = engine.session().generate(IDS[:5], request)
-    for number, _ in enumerate(generation):
-        if number == 3:
-            tier.restrict_modes(["load"])
-    assert written == [5, 1, 1]
-    wanted = answer(slotted(load, disabled=("graphs",)), IDS[:5], 8)
-    assert list(generation.ids) == wanted
 
 
 def slotted(load: Load, **options: Any) -> Engine:

@@ -88,7 +88,7 @@ def test_every_size_of_batches(
     case: str, batch_size: int, count: int, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loader, ids = PromptLoader(load, monkeypatch, case), tokens_of(case, count)
-    options = {"batch_size": batch_size, "context_size": 96, "experts": ExpertConfig(miss="stream")}
+    options = {"batch_size": batch_size, "context_size": 96, "experts": ExpertConfig(miss="bus")}
     expected = answers(loader.by_batch(**options), ids)
     for streamed in (3, ALL):
         engine = loader.by_layer(streamed, **options)

@@ -46,7 +46,7 @@ def counts(engine: Engine) -> PassCounts:
 
 
 def options(slots: int | None, factor: float | None) -> dict[str, Any]:
-    experts = ExpertConfig(miss="stream", capacity_factor=factor)
+    experts = ExpertConfig(miss="bus", capacity_factor=factor)
     return {"context_size": 64, "batch_size": BATCH, "moe_slots": slots, "experts": experts}
 
 

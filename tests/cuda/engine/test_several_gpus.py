@@ -150,7 +150,7 @@ class TestExpertsInSlots:
     ) -> None:
         staging = GpuStaging(num_missed=4, num_early=2, num_streamed=2)
         monkeypatch.setattr(gpu_planning, "gpu_staging", lambda *_: staging)
-        experts = ExpertConfig(miss="load", prefetch=False, policy="slru")
+        experts = ExpertConfig(miss="bus", prefetch=False, policy="slru")
         options: dict[str, Any] = {
             "moe_slots": 3, "batch_size": 8, "context_size": 64, "experts": experts,
             "disabled": ("graphs",),  # one GPU would run ahead, and load for a step in vain

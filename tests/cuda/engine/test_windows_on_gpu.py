@@ -134,7 +134,7 @@ def test_prompts_that_pass_layer_by_layer(
     """A step of many batches has room for the window of one batch at a time."""
     staging = GpuStaging(num_missed=4, num_early=2, num_streamed=2)
     monkeypatch.setattr(gpu_planning, "gpu_staging", lambda *_: staging)
-    experts = ExpertConfig(miss="stream")
+    experts = ExpertConfig(miss="bus")
     options = {**ONE, "moe_slots": 2, "gpu_layers": layers, "experts": experts}
     engine, whole = both(case, **options)
     frames, text = gpu_of(engine).cache.frames, ids(700)

@@ -19,7 +19,6 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.experts.stats.stats import PhaseCounts, PredictionStats
 from sharpi.experts.stats.stats_collect import RunFacts
-from sharpi.experts.stats.stats_file import contradiction
 from sharpi.settings import ExpertConfig, Miss, RunConfig
 from sharpi.trial import TRIAL_TOKENS
 
@@ -104,7 +103,7 @@ def decoded(engine: Engine) -> PhaseCounts:
     return stats.decode
 
 
-@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
+@pytest.mark.parametrize("miss", ["bus", "cpu"])
 def test_tokens_are_the_same_with_and_without(miss: Miss, load: Load) -> None:
     experts = ExpertConfig(miss=miss, policy="slru")
     without = load(CpuDevice(False), moe_slots=6, experts=replace(experts, prefetch=False))
@@ -143,7 +142,7 @@ def test_guesses_may_be_wrong_and_copies_late(
 
 def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
     """The last layer computes nothing for tokens whose output is not requested."""
-    experts = ExpertConfig(miss="stream", policy="slru")
+    experts = ExpertConfig(miss="bus", policy="slru")
     wanted = greedy(load(CpuDevice(False), moe_slots=12, experts=replace(experts, prefetch=False)))
     device = LateDevice(check=False)
     engine = load(device, moe_slots=12, batch_size=1, experts=experts)
@@ -155,7 +154,7 @@ def test_nothing_goes_on_that_nobody_waits_for(load: Load) -> None:
 
 
 def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
-    experts = ExpertConfig(miss="stream", predictor="last-token")
+    experts = ExpertConfig(miss="bus", predictor="last-token")
     engine = load(CpuDevice(), moe_slots=2, experts=experts)
     engine.runner.prepare()
     stats = engine.expert_stats()
@@ -165,23 +164,8 @@ def test_other_predictors_are_the_router_on_a_gpu(load: Load) -> None:
     assert "on a GPU the predictor is router, not last-token" in stats.notes
 
 
-@pytest.mark.parametrize("predictor", ["frequency", "last-layer"])
-def test_predictors_without_the_router(load: Load, predictor: str) -> None:
-    experts = ExpertConfig(miss="cpu", resident="first-n", predictor=predictor)
-    engine = load(CpuDevice(), moe_slots=2, experts=experts)
-    assert greedy(engine) == words_of_a_first_set()
-    stats = engine.expert_stats()
-    assert stats is not None
-    assert contradiction(stats) is None
-    assert stats.prediction is not None
-    assert stats.prediction.predictor == predictor
-    assert 0 < stats.prediction.right < stats.prediction.guessed
-    assert 0 < stats.decode.prefetch_used < stats.decode.prefetched
-    assert not any("predictor" in note for note in stats.notes)
-
-
 def test_it_switches_itself_off(load: Load) -> None:
-    engine = load(CpuDevice(), moe_slots=2, experts=ExpertConfig(miss="stream"))
+    engine = load(CpuDevice(), moe_slots=2, experts=ExpertConfig(miss="bus"))
     tier = gpu_tier_of(engine.runner.parts)
     assert tier is not None
     assert tier.trial is not None
@@ -198,6 +182,6 @@ def test_no_predictions_while_miss_modes_are_compared(load: Load) -> None:
     modes = set()
     while not tier.predicts:
         modes.add(tier.mode)
-        tier.end_step(1, {"load": 1.0, "stream": 2.0, "cpu": 3.0}[tier.mode])
-    assert modes == {"load", "stream", "cpu"}
-    assert tier.mode == "load"
+        tier.end_step(1, {"bus": 1.0, "cpu": 3.0}[tier.mode])
+    assert modes == {"bus", "cpu"}
+    assert tier.mode == "bus"

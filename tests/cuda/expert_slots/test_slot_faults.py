@@ -11,7 +11,7 @@ from slot_worlds import ExtraSlots, SlotWorld
 from sharpi.device.device import Device
 from sharpi.device.gpu_kernels import kernel_source
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.ops.cuda.launchers.experts.slot_policy import KernelMissMode, PolicyRules
+from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 
 EXPERTS, USED, SLOTS = 9, 3, 5
 
@@ -71,7 +71,7 @@ def tokens(device: Device) -> None:
     """Runs some tokens with slru; raises AssertionError where a decision or a table is wrong."""
     chosen = PolicySettings(PolicyKind.SLRU, EXPERTS, USED, (SLOTS,), admission=True)
     reference = make_policy(chosen)
-    rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True, KernelMissMode.LOAD)
+    rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True)
     world = SlotWorld(device, rules, (SLOTS,), ExtraSlots(staging=USED))
     rng = np.random.default_rng(2)
     for _ in range(40):

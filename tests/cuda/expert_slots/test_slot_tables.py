@@ -10,12 +10,10 @@ from device_arrays import read, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_policy_make import make_policy
-from reference_predictor import Predictor
 from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.ops.cuda.expert_slots.slot_learning import LastLayerCounts
 from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.experts.host_items import begin_wait, end_wait
@@ -29,13 +27,11 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
 EXPERTS, USED = 10, 3
 
 
-def rules(
-    kind: PolicyKind,
-    miss: KernelMissMode = KernelMissMode.STREAM,
-    layers: int = 1,
-    admission: bool = False,
-) -> PolicyRules:
-    return PolicyRules(int(kind), layers, EXPERTS, USED, admission, miss)
+BUS, COMPUTE = KernelMissMode
+
+
+def rules(kind: PolicyKind, layers: int = 1, admission: bool = False) -> PolicyRules:
+    return PolicyRules(int(kind), layers, EXPERTS, USED, admission)
 
 
 def outcomes(world: SlotWorld, layer: int = 0) -> list[Outcome]:
@@ -51,21 +47,12 @@ def static_world(
     device: Device, miss: KernelMissMode, extra: ExtraSlots, layers: int = 1
 ) -> SlotWorld:
     """Experts 1, 2 and 3 have slots, and no other ever has."""
-    chosen = rules(PolicyKind.STATIC, miss, layers)
-    return SlotWorld(device, chosen, (3,) * layers, extra, pinned=(3, 2, 1))
-
-
-def test_missed_experts_are_read_in_place(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, ExtraSlots())
-    loads = world.use(0, [5, 1, 6])
-    assert len(loads) == 0
-    assert outcomes(world) == [Outcome.STREAMED, Outcome.HIT, Outcome.STREAMED]
-    world.assert_true(0, range(EXPERTS))
-    assert world.tables.words.read_counts()[0].streamed == 2
+    chosen = rules(PolicyKind.STATIC, layers)
+    return SlotWorld(device, chosen, (3,) * layers, extra, pinned=(3, 2, 1), miss=miss)
 
 
 def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(staging=2))
+    world = static_world(device, BUS, ExtraSlots(staging=2))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STAGED]
     world.assert_true(0, range(EXPERTS))
@@ -80,7 +67,7 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
 
 
 def test_too_little_staging_is_told(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(staging=1))
+    world = static_world(device, BUS, ExtraSlots(staging=1))
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
@@ -91,8 +78,26 @@ def test_too_little_staging_is_told(device: Device) -> None:
     assert not overflow(world)
 
 
+def test_tokens_of_a_step_share_the_staging_buffers(device: Device) -> None:
+    """A buffer keeps its expert until all tokens of the step have been computed."""
+    world = static_world(device, BUS, ExtraSlots(staging=3))
+    assert world.use_together(0, [[5, 1, 6], [7, 5, 2]]).tolist() == [[7, 15, 7]]
+    piece = world.layers[0].pieces[0]
+    assert piece.staging is not None
+    staged = [world.addresses(0)[0][e] for e in (5, 6, 7)]
+    assert staged == [piece.staging.address + i * piece.stride for i in range(3)]
+    world.assert_true(0, range(EXPERTS))
+    assert not overflow(world)
+    counts = world.tables.words.read_counts()[0]
+    assert (counts.accesses, counts.staged, counts.hits) == (5, 3, 2)
+    world.use_together(0, [[5, 6, 7], [8, 9, 1]])
+    assert overflow(world)
+    assert outcomes(world) == [Outcome.STREAMED, Outcome.STREAMED, Outcome.HIT]
+    world.assert_true(0, range(EXPERTS))
+
+
 def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
-    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots())
+    world = static_world(device, COMPUTE, ExtraSlots())
     world.use(0, [5, 1, 6])
     assert outcomes(world) == [Outcome.COMPUTED, Outcome.HIT, Outcome.COMPUTED]
     assert [int(table[5]) for table in world.addresses(0)[:1]] == [0]
@@ -104,7 +109,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
 
 
 def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) -> None:
-    world = static_world(device, KernelMissMode.LOAD, ExtraSlots(early=3, staging=3), layers=2)
+    world = static_world(device, BUS, ExtraSlots(early=3, staging=3), layers=2)
     world.use(0, [1, 2, 3])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == [7, 8]
     world.use(1, [9, 7, 1])
@@ -135,13 +140,13 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
 
 def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
     """Each expert is counted once; at the end of the step it is forgotten."""
-    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots(early=3), layers=2)
+    world = static_world(device, COMPUTE, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 3])
     predictions = [[7, 1, 8], [4, 7, -1]]
     assert world.prefetch(1, predictions, after=0, budget=3) == [7, 4, 8]
     routes = upload(device, np.array([[1, 7, 5], [5, 7, 4], [7, 5, 2]], np.int32))
     for row in range(3):
-        world.run(world.tables.use(1, routes, num_before=row, num_tokens=3))
+        world.run(world.tables.use(1, routes, COMPUTE, num_before=row, num_tokens=3))
         assert [int(table[5]) for table in world.addresses(1)[:1]] == [0]  # for all tokens so far
     early = [int(world.addresses(1)[0][e]) for e in (7, 4, 8)]
     piece = world.layers[1].pieces[0]
@@ -158,7 +163,7 @@ def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
 
 
 def test_a_step_is_busy_if_one_of_its_tokens_loads(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
+    world = static_world(device, BUS, ExtraSlots(early=3), layers=2)
     routes = upload(device, np.array([[1, 2, 5], [1, 2, 3]], np.int32))
     for row in range(2):
         world.run(world.tables.use(0, routes, num_before=row, num_tokens=2))
@@ -169,16 +174,15 @@ def waited(world: SlotWorld, layer: int = 0) -> int:
     return world.tables.words.read_phases()[layer].decode.waited
 
 
-@pytest.mark.parametrize("miss", [KernelMissMode.LOAD, KernelMissMode.STREAM])
-def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -> None:
-    """Nothing waits for experts in slots, or for those read in place."""
+def test_the_wait_for_copies_is_measured(device: Device) -> None:
+    """Nothing waits for experts in slots."""
     start = time.monotonic_ns()
-    world = static_world(device, miss, ExtraSlots(staging=3))
+    world = static_world(device, BUS, ExtraSlots(staging=3))
     world.use(0, [1, 2, 3])
     assert waited(world) == 0
     world.use(0, [1, 5, 6])
     first = waited(world)
-    assert (first > 0) == (miss is KernelMissMode.LOAD)
+    assert first > 0
     world.use(0, [3, 2, 1])
     assert waited(world) == first < time.monotonic_ns() - start
 
@@ -187,7 +191,7 @@ def test_the_wait_for_copies_is_measured(device: Device, miss: KernelMissMode) -
 def test_a_prefetch_that_comes_after_the_route_is_late(
     device: Device, delay: int, is_late: bool
 ) -> None:
-    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
+    world = static_world(device, BUS, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 3])
     world.prefetch(1, [7, 1, 8], after=0, budget=3)
     ended = read(device, world.tables.prefetch_end(1), np.int64, (1,))
@@ -201,7 +205,7 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
 
 
 def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
-    world = static_world(device, KernelMissMode.COMPUTE, ExtraSlots())
+    world = static_world(device, COMPUTE, ExtraSlots())
     wait = world.tables.wait(0, Phase.PROMPT)
     world.run([begin_wait(wait)])
     start = time.monotonic_ns()
@@ -214,7 +218,7 @@ def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
 
 
 def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
+    world = static_world(device, BUS, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 5])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
@@ -302,7 +306,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(sorted(DEVICE_KINDS)),
     miss=st.sampled_from(KernelMissMode),
@@ -319,10 +323,10 @@ def test_tables_lead_to_the_experts(
     admission: bool,
     taken: list[tuple[str, int, Any]],
 ) -> None:
-    chosen = rules(PolicyKind(kind), miss, 2, admission)
+    chosen = rules(PolicyKind(kind), 2, admission)
     extra = ExtraSlots(early=early, staging=staging)
     device = CpuDevice(check=False)
-    world = SlotWorld(device, chosen, (4, 6), extra, pinned=(8, 0), warm=(3, 1, 2))
+    world = SlotWorld(device, chosen, (4, 6), extra, pinned=(8, 0), warm=(3, 1, 2), miss=miss)
     for what, layer, asked in taken:
         missing: list[int] = []
         if what == "batch":
@@ -340,44 +344,3 @@ def test_tables_lead_to_the_experts(
         taken_slots = slots[slots >= 0]
         assert len(set(taken_slots.tolist())) == len(taken_slots)
         assert len(taken_slots) <= world.tables.words.read_num_slots()[layer]
-
-
-def test_the_most_used_experts_without_a_slot(device: Device) -> None:
-    world = static_world(device, KernelMissMode.STREAM, ExtraSlots(early=3), layers=2)
-    ids = upload(device, np.zeros(USED, np.int32))
-
-    def predicted() -> list[int]:
-        world.run([world.tables.most_used(1, ids)])
-        return read(device, ids, np.int32, (USED,)).tolist()
-
-    assert predicted() == [-1] * USED
-    world.use(1, [7, 5, 1])
-    assert predicted() == [5, 7, -1]
-    for route in ([7, 9, 8], [9, 7, 2]):
-        world.use(1, route)
-    assert predicted() == [7, 9, 5]
-    world.use(0, [1, 2, 3])
-    assert world.prefetch(1, [7, -1, -1], after=0, budget=3) == [7]
-    world.use(1, [7, 9, 8])
-    assert world.tables.words.read_counts()[1].predictions == 1
-
-
-def test_experts_that_follow_those_of_the_layer_before(device: Device) -> None:
-    """The device predicts what the reference does, route by route, also once counts are halved."""
-    counts = LastLayerCounts(device, rules(PolicyKind.STATIC, layers=3), range(3))
-    reference = Predictor("last-layer", 3, EXPERTS)
-    ids, predicted = (upload(device, np.zeros(USED, np.int32)) for _ in range(2))
-    routes = np.random.default_rng(2)
-    for _ in range(300):
-        liking = routes.normal(0, 1, (3, EXPERTS)) - np.arange(EXPERTS)
-        for layer, route in enumerate(np.argsort(-liking, axis=1)[:, :USED].tolist()):
-            if layer:
-                found = read(device, predicted, np.int32, (USED,)).tolist()
-                wanted = reference.predict(layer, USED)
-                assert [expert for expert in found if expert >= 0] == wanted
-            reference.observe(layer, route)
-            device.upload(ids, np.array(route, np.int32))
-            if layer < 2:
-                device.launch(counts.predict(layer + 1, layer, ids, predicted))
-            else:
-                device.launch(counts.observe(layer, ids))

@@ -69,7 +69,7 @@ def quick_of(device: Device) -> Device:
 
 def has_bits(device: Device, miss: str) -> bool:
     """Says if the tokens are promised: the last bits of what the CPU computes may differ."""
-    return isinstance(device, CpuDevice) or miss in ("load", "stream")
+    return isinstance(device, CpuDevice) or miss == "bus"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def answers(device: Device) -> dict[int, list[int]]:
     return wanted
 
 
-@pytest.mark.parametrize("miss", ["load", "stream", "cpu"])
+@pytest.mark.parametrize("miss", ["bus", "cpu"])
 def test_with_all_checks(
     miss: str, load: Load, device: Device, answers: dict[int, list[int]]
 ) -> None:
@@ -91,10 +91,7 @@ def test_with_all_checks(
     assert found == answers[len(PROMPT)][:4] or not has_bits(device, miss)
 
 
-@pytest.mark.parametrize(
-    ("miss", "slots"),
-    [("load", 1), ("load", 15), ("stream", 1), ("stream", 5), ("cpu", 1), ("auto", 5)],
-)
+@pytest.mark.parametrize(("miss", "slots"), [("bus", 1), ("bus", 15), ("cpu", 1), ("auto", 5)])
 def test_any_number_of_slots_and_miss_mode(
     slots: int, miss: str, quick: Device, answers: dict[int, list[int]]
 ) -> None:
@@ -107,9 +104,9 @@ def test_any_number_of_slots_and_miss_mode(
     engine.close()
 
 
-@pytest.mark.parametrize("policy", ["slru", "lru", "lfru", "learned-keep"])
+@pytest.mark.parametrize("policy", ["slru", "learned-keep"])
 def test_any_policy(policy: str, quick: Device, answers: dict[int, list[int]]) -> None:
-    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy=policy, miss="stream"))
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(policy=policy, miss="bus"))
     assert greedy(engine, PROMPT, ANSWER) == answers[len(PROMPT)]
     counts = stats_of(engine).decode
     assert counts.loads > 4 * LAYERS, "more than there are slots"
@@ -128,7 +125,7 @@ def test_any_policy(policy: str, quick: Device, answers: dict[int, list[int]]) -
     ids=["first-n", "ids", "frequency", "warm pin"],
 )
 def test_sets_that_stay(asked: ExpertConfig, quick: Device, answers: dict[int, list[int]]) -> None:
-    engine = load_on(quick, moe_slots=4, experts=replace(asked, miss="load"))
+    engine = load_on(quick, moe_slots=4, experts=replace(asked, miss="bus"))
     assert greedy(engine, PROMPT, ANSWER) == answers[len(PROMPT)]
     pinned = [layer.pinned for layer in stats_of(engine).layers]
     if asked.resident == "ids":
@@ -144,7 +141,7 @@ def test_sets_that_stay(asked: ExpertConfig, quick: Device, answers: dict[int, l
 def test_prompts_pass_through_the_buffers(
     tokens: int, quick: Device, answers: dict[int, list[int]]
 ) -> None:
-    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="load"))
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="bus"))
     assert greedy(engine, long_prompt(tokens), 4) == answers[tokens]
     engine.close()
 
@@ -203,14 +200,12 @@ def test_what_the_gpu_reads_lies_in_huge_pages(load: str, is_copied: bool) -> No
 
 
 def test_a_prompt_with_all_checks(load: Load, answers: dict[int, list[int]]) -> None:
-    engine = load(short_demo(), **SMALL, moe_slots=4, experts=ExpertConfig(miss="load"))
+    engine = load(short_demo(), **SMALL, moe_slots=4, experts=ExpertConfig(miss="bus"))
     assert greedy(engine, long_prompt(30), 1) == answers[30][:1]
 
 
 def test_a_look_at_the_slots(quick: Device) -> None:
-    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="stream"))
-    assert engine.expert_view() is None, "nothing is there yet"
-    assert engine.expert_stats() is None
+    engine = load_on(quick, moe_slots=4, experts=ExpertConfig(miss="bus"))
     greedy(engine, PROMPT, ANSWER)
     view, stats = engine.expert_view(), engine.expert_stats()
     assert view is not None
@@ -255,10 +250,9 @@ def test_a_prompt_evicts_nobody(quick: Device) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("ram", [11 * MIB // 2, 7 * MIB // 2])
-def test_three_tiers_at_once(ram: int, quick: Device, answers: dict[int, list[int]]) -> None:
+def test_three_tiers_at_once(quick: Device, answers: dict[int, list[int]]) -> None:
     """Slots in VRAM, slots in RAM for what those lack, and the file for the rest."""
-    engine = load_on(quick, moe_slots=4, ram=ram, batch_size=16)
+    engine = load_on(quick, moe_slots=4, ram=9 * MIB // 2, batch_size=16)
     assert engine.plan is not None
     assert not engine.plan.is_mapped
     found = greedy(engine, PROMPT, ANSWER), greedy(engine, long_prompt(30), 4)
@@ -307,23 +301,18 @@ def references(device: Device) -> dict[int, list[np.ndarray]]:
     ],
     ids=["all", "all layers", "others on the GPU", "others with slots", "misses"],
 )
-@pytest.mark.parametrize("tokens", [len(PROMPT), 30, TWO_BATCHES])
 def test_layers_whose_experts_the_cpu_computes(
-    asked: dict[str, Any],
-    tokens: int,
-    quick: Device,
-    references: dict[int, list[np.ndarray]],
+    asked: dict[str, Any], quick: Device, references: dict[int, list[np.ndarray]]
 ) -> None:
     """Their host copies are not page-locked, and whichever layers ask, each gets its own
     experts.
     """
     engine = load_on(quick, **asked)
-    for found, wanted in zip(logits_of(engine, tokens), references[tokens], strict=True):
-        assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+    for tokens, rows in references.items():
+        for found, wanted in zip(logits_of(engine, tokens), rows, strict=True):
+            assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
     stats = stats_of(engine)
     computed = asked.get("num_cpu_moe", LAYERS)
     assert all(layer.bytes_read == 0 for layer in stats.layers[:computed])
-    by_layer = any("computed layer by layer" in note for note in stats.notes)
-    how = "loaded for one use" if by_layer and computed == 0 else "computed by the CPU"
-    assert any(how in note for note in stats.notes)
+    assert any("computed by the CPU" in note for note in stats.notes)
     engine.close()

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
 from sharpi.experts.native.store_abi import StoreCounts
+from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.stats import (
     ExpertStats,
     HitCount,
@@ -197,7 +198,7 @@ class GpuReport:
     def _prediction(self, counts: Mapping[int, SlotCounts], *, is_on: bool) -> PredictionStats:
         sizes, total = self._slots.expert_bytes, total_counts(tuple(counts.values()))
         return PredictionStats(
-            predictor=self._slots.settings.predictor,
+            predictor=DEFAULT_PREDICTOR,
             is_on=is_on,
             steps=self.prediction_steps.steps,
             predicted_steps=self.prediction_steps.predicted,

@@ -34,8 +34,6 @@ from sharpi.tiers.expert_memory import NO_STASH, StashPlan
 from sharpi.tiers.plan import GpuPlace, KvGrowth, TierPlan
 from sharpi.trial import Trial
 
-GPU_PREDICTORS = (DEFAULT_PREDICTOR, "last-layer", "frequency")
-
 
 class GpuSlots(Struct, frozen=True):
     """The slots of a GPU without room for all experts, and how they are used."""
@@ -98,9 +96,8 @@ def gpu_slots(
         policy = _begun(policy)
     kind = policy.kind if reads_ram else PolicyKind.STATIC
     predicts = predictor is not None and reads_ram and place.staging.num_early > 0
-    if predicts and predictor not in GPU_PREDICTORS:
+    if predicts and predictor != DEFAULT_PREDICTOR:
         notes = (*notes, f"on a GPU the predictor is {DEFAULT_PREDICTOR}, not {predictor}")
-        predictor = DEFAULT_PREDICTOR
     rules = PolicyRules(
         kind, model.num_layers, model.num_experts, model.num_experts_per_token, policy.admission
     )
@@ -110,7 +107,6 @@ def gpu_slots(
         num_staging=place.staging.num_missed,
         num_early=place.staging.num_early if predicts else 0,
         num_streamed=place.staging.num_streamed,
-        predictor=predictor or DEFAULT_PREDICTOR,
         reads_ram=reads_ram,
         computed=frozenset(index for index in slotted if index < num_computed),
     )
@@ -152,9 +148,7 @@ def _modes(config: ExpertConfig, *, reads_ram: bool, can_use_cpu: bool) -> tuple
     """Returns the miss modes to choose from."""
     if not reads_ram:
         return ("cpu",)
-    possible: tuple[MissMode, ...] = (
-        ("stream", "load", "cpu") if can_use_cpu else ("stream", "load")
-    )
+    possible: tuple[MissMode, ...] = ("bus", "cpu") if can_use_cpu else ("bus",)
     return (config.miss,) if config.miss in possible else possible
 
 

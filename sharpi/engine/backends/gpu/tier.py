@@ -237,7 +237,7 @@ def _filling_note(trial: Trial[bool]) -> str:
 class StepMode(NamedTuple):
     """The miss mode of a step, and whether its layers prefetch the next layer's experts."""
 
-    misses: MissMode = "stream"
+    misses: MissMode = "bus"
     predicts: bool = False
 
 

@@ -31,7 +31,6 @@ class SlotSettings(Struct, frozen=True):
     num_early: int  # early slots, to which predicted experts are prefetched
     num_streamed: int  # experts in each of the two buffers that stream experts for batches
     reads_ram: bool = True  # the GPU can read host copies
-    predictor: str = "router"  # predicts the experts to prefetch: router, last-layer or frequency
     computed: frozenset[int] = frozenset()  # layers whose missed experts the CPU always computes
 
     def reads_host_copies(self, number: int) -> bool:
@@ -78,11 +77,7 @@ class SlotMemories:
     @cached_property
     def tables(self) -> SlotTables:
         """The slots of all layers; the first use allocates them and copies the first experts."""
-        counts_last_layer = self._settings.predictor == "last-layer"
-        rules = self._settings.rules
-        tables = SlotTables(
-            self._device, rules, self._slot_layers, counts_last_layer=counts_last_layer
-        )
+        tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
         for number, layer in self._slot_layers.items():
             loads = tables.first_loads(number)
             self._fill(number, layer, [expert for expert, _ in loads])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.expert_slots.slot_learning import LastLayerCounts, SlotBackup, SlotLearning
+from sharpi.ops.cuda.expert_slots.slot_learning import SlotBackup, SlotLearning
 from sharpi.ops.cuda.expert_slots.slot_memory import SlotLayer, SlotMemory, table_of
 from sharpi.ops.cuda.expert_slots.slot_state import (
     PhaseSlotCounts,
@@ -38,7 +38,6 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
     Phase,
     PolicyRules,
     slot_batch,
-    slot_frequency,
     slot_policy,
     slot_prefetch,
     slot_resize,
@@ -95,8 +94,8 @@ class SlotTables:
     """The slot states, address tables and copy lists of `layers`, by layer number.
 
     `words` has the slot states with the statistics. The caller copies the experts of `first_loads`
-    to their slots before the first use. `counts_last_layer` enables the predictor
-    last-layer. The order of a layer's launches is `prefetch`, `use`, then the experts' kernels.
+    to their slots before the first use. The order of a layer's launches is `prefetch`, `use`, then
+    the experts' kernels.
     """
 
     def __init__(
@@ -104,8 +103,6 @@ class SlotTables:
         device: Device,
         rules: PolicyRules,
         layers: Mapping[int, SlotLayer],
-        *,
-        counts_last_layer: bool = False,
     ) -> None:
         assert rules.kind in DEVICE_KINDS, "a policy that the device does not have"
         assert rules.num_experts <= MAX_EXPERTS, "too many experts"
@@ -113,7 +110,6 @@ class SlotTables:
         self._device, self._rules, self._layers = device, rules, dict(layers)
         self.words = SlotWords(device, rules.num_experts, layers)
         self._learning = SlotLearning(device, rules, layers) if rules.is_learned else None
-        self._last_layer = LastLayerCounts(device, rules, layers) if counts_last_layer else None
         most = max((layer.num_slots for layer in layers.values()), default=0)
         self._all_loads = self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * most)
         self.overflow = self._span(4)
@@ -149,7 +145,7 @@ class SlotTables:
         self,
         layer: int,
         ids: Span,
-        miss: KernelMissMode | None = None,
+        miss: KernelMissMode = KernelMissMode.BUS,
         phase: Phase = Phase.DECODE,
         num_before: int = 0,
         num_tokens: int = 1,
@@ -158,7 +154,7 @@ class SlotTables:
 
         `ids` (num_before + 1, experts per token) int32 are best first. The last row is this token's
         route; the rows before belong to tokens of the same step that were looked up already. The
-        step has `num_tokens` tokens. `miss` is the miss mode; None stands for that of the rules.
+        step has `num_tokens` tokens.
         """
         memory, rules = self._memory[layer], self._rules
         decide = slot_policy(
@@ -169,7 +165,7 @@ class SlotTables:
             memory.outcomes,
             self.overflow,
             layer=layer,
-            miss=rules.miss if miss is None else miss,
+            miss=miss,
             routes=None if self._learning is None else self._learning.routes,
             phase=phase,
             num_before=num_before,
@@ -236,29 +232,6 @@ class SlotTables:
         )  # fmt: skip
         wait = prefetch_wait(memory.state.words)
         return decide, self._gather(memory, memory.early_loads, memory.state.num_early, wait)
-
-    def most_used(self, layer: int, ids: Span) -> Launch:
-        """Returns the launch that writes the most used experts without a slot to `ids`."""
-        return slot_frequency(self._rules, self._memory[layer].state, ids)
-
-    def predict_from_last_layer(
-        self, layer: int, ids: Span, predicted: Span, row: int = 0
-    ) -> Launch:
-        """Returns the launch that predicts a layer's experts from the previous layer's route `ids`.
-
-        It writes them to `predicted`. `row` is the token's row in its step.
-        """
-        assert self._last_layer is not None
-        numbers = list(self._layers)
-        after = numbers[numbers.index(layer) - 1]
-        return self._last_layer.predict(layer, after, ids, predicted, row)
-
-    def observe(self, layer: int, ids: Span, row: int = 0) -> Launch | None:
-        """Returns the launch that counts a route of the last layer for the predictor last-layer.
-
-        Returns None if `counts_last_layer` is false.
-        """
-        return None if self._last_layer is None else self._last_layer.observe(layer, ids, row)
 
     def resize(self, layer: int, num_slots: int) -> None:
         """Changes the number of slots that a layer uses; to be called between tokens.

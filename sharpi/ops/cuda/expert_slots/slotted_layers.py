@@ -4,7 +4,7 @@ During decode, the slot kernels maintain the address tables. A batch of a prompt
 tables, which are valid while it computes; after the batch, free slots are filled.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,6 @@ from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
-from sharpi.ops.cuda.expert_slots.slot_learning import MOST_ROWS
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories, SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
 from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
@@ -111,29 +110,17 @@ def _by_slot(slot_of: NDArray[np.int32]) -> list[int]:
     return ordered
 
 
-_ID_BYTES = 4
 _BATCH_MODES = {
     "streamed": BatchMissMode.STAGED,
     "in place": BatchMissMode.STREAMED,
     "host": BatchMissMode.COMPUTED,
 }
-_MODES = {
-    "load": KernelMissMode.LOAD,
-    "stream": KernelMissMode.STREAM,
-    "cpu": KernelMissMode.COMPUTE,
-}
+_MODES = {"bus": KernelMissMode.BUS, "cpu": KernelMissMode.COMPUTE}
 
 
 def phase_of(step: StepShape) -> Phase:
     """Returns the phase to whose statistics a step's experts are added."""
     return Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
-
-
-def rows_of(ids: Span, used: int, num_tokens: int) -> Iterator[Span]:
-    """Yields each token's route of `ids` (tokens, used) int32, for at most MOST_ROWS tokens."""
-    row = _ID_BYTES * used
-    for first in range(min(num_tokens, MOST_ROWS)):
-        yield ids.part(first * row, row)
 
 
 class SlottedLayers:
@@ -258,31 +245,6 @@ class SlottedLayers:
         They prefetch only if the current layer, `after`, loads no experts.
         """
         return self.tables.prefetch(number, predictions, after, self.settings.num_early, tokens)
-
-    def predict_from_last_layer(
-        self, number: int, ids: Span, predicted: Span, num_tokens: int
-    ) -> Iterator[Launch]:
-        """Yields the launches that predict a layer's experts from the previous layer's routes.
-
-        `ids` are those routes, `predicted` receives the experts; both are (tokens, experts per
-        token) int32.
-        """
-        used = self.rules.experts_per_token
-        rows = zip(
-            rows_of(ids, used, num_tokens), rows_of(predicted, used, num_tokens), strict=True
-        )
-        for row, (route, target) in enumerate(rows):
-            yield self.tables.predict_from_last_layer(number, route, target, row)
-
-    def observe(self, number: int, ids: Span, num_tokens: int) -> Iterator[Launch]:
-        """Yields the launches that count the last layer's routes for the predictor last-layer.
-
-        `ids` are (tokens, experts per token).
-        """
-        for row, route in enumerate(rows_of(ids, self.rules.experts_per_token, num_tokens)):
-            launch = self.tables.observe(number, route, row)
-            if launch is not None:
-                yield launch
 
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
         """Returns the launches that fill free slots with experts of a batch, after the batch.

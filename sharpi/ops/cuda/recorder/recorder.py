@@ -14,7 +14,7 @@ from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import elementwise
 from sharpi.ops.cuda.launchers.experts import route
-from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, Routes, StepShape
+from sharpi.ops.cuda.recorded import Call, Copy, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.attention_calls import attend
 from sharpi.ops.cuda.recorder.feed_forward import RecordedFeedForward
 from sharpi.ops.cuda.recorder.feed_forward_calls import feed_forward
@@ -25,8 +25,6 @@ from sharpi.ops.cuda.recorder.recorder_rows import RowsOnGpu
 from sharpi.ops.cuda.recorder.slotted_expert_calls import (
     RoutePrediction,
     RoutePredictions,
-    from_last_layer,
-    most_used,
     of_predictions,
 )
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
@@ -64,7 +62,6 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         self._keeps_router_logits = keeps_router_logits
         self._router_logits: list[RecordedTensor] = []
         self._route_predictions = RoutePredictions()
-        self._latest_route: Routes | None = None
 
     def incoming(self, width: int) -> RecordedTensor:
         """Returns the value for a step's input from another processor, with rows of (width,).
@@ -138,7 +135,6 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         )
         weights = rec.value(router.num_used, logits.rows)
         self._choose(logits, router, ids, weights)
-        self._latest_route = routes
         return ids, weights
 
     def _choose(
@@ -187,15 +183,6 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         if not (is_for_host or self._expert_weights.fetches_early(router.layer)):
             return
         rec = self._recording
-        slotted = None if is_for_host else self._expert_weights.slotted
-        if slotted is not None and slotted.settings.predictor == "frequency":
-            self._route_predictions.add(most_used(rec, slotted, router))
-            return
-        if slotted is not None and slotted.settings.predictor == "last-layer":
-            assert self._latest_route is not None
-            made = from_last_layer(rec, slotted, router, self._latest_route)
-            self._route_predictions.add(made)
-            return
         rec.read_floats(x)
         with rec.record_separately() as operations:
             h = self.rms_norm(of_predictions(x), norm, epsilon)

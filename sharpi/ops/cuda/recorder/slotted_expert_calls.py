@@ -14,7 +14,6 @@ from sharpi.ops.cuda.recorded import (
     Call,
     Calls,
     RecordedTensor,
-    Routes,
     SideStream,
     StepShape,
     WaitFor,
@@ -23,7 +22,6 @@ from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, grouped_sum
 from sharpi.ops.cuda.recorder.expert_operands import Parts
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS
 from sharpi.ops.cuda.recording import Recording
-from sharpi.ops.interface import Router
 
 
 class RoutePrediction(Struct, frozen=True, eq=False):
@@ -33,7 +31,6 @@ class RoutePrediction(Struct, frozen=True, eq=False):
     ids: RecordedTensor  # the predicted experts, best first
     operations: tuple[Calls, ...]  # the operations that compute the ids
     values: tuple[RecordedTensor, ...]  # all values that the operations use
-    is_of_all: bool = False  # one prediction stands for all tokens of a step
     is_for_host: bool = False  # the prediction is sent to the host, and the GPU prefetches nothing
 
     def predict(self, step: StepShape) -> Iterator[Call]:
@@ -59,8 +56,7 @@ class RoutePrediction(Struct, frozen=True, eq=False):
         """
         if step.predicts and not self.is_for_host:
             ids = recording.of(self.ids)
-            tokens = 1 if self.is_of_all else step.rows(Rows.PREDICTED)
-            launches = layers.prefetch(self.layer, ids, after, tokens)
+            launches = layers.prefetch(self.layer, ids, after, step.rows(Rows.PREDICTED))
             yield SideStream((self, "prefetch"), tuple(launches))
 
     def wait_for_prefetch(self, step: StepShape) -> Iterator[Call]:
@@ -94,28 +90,6 @@ class RoutePredictions:
         return current, next_prediction
 
 
-def most_used(recording: Recording, slotted: SlottedLayers, router: Router) -> RoutePrediction:
-    """Records a prediction for a layer: the experts without a slot that it has used most."""
-    with recording.record_separately() as operations:
-        ids = recording.value(router.num_used, Rows.PREDICTED)
-        recording.append(lambda step: (slotted.tables.most_used(router.layer, recording.of(ids)),))
-    return RoutePrediction(router.layer, ids, tuple(operations), (ids,), is_of_all=True)
-
-
-def from_last_layer(
-    recording: Recording, slotted: SlottedLayers, router: Router, route: Routes
-) -> RoutePrediction:
-    """Records the prediction of a layer's experts from the previous layer's route."""
-    with recording.record_separately() as operations:
-        ids = recording.value(router.num_used, Rows.PREDICTED)
-        recording.append(
-            lambda step: slotted.predict_from_last_layer(
-                router.layer, route.span(step), recording.of(ids), step.rows(Rows.PREDICTED)
-            )
-        )
-    return RoutePrediction(router.layer, ids, tuple(operations), (ids,))
-
-
 def of_predictions(value: RecordedTensor) -> RecordedTensor:
     """Returns a view of a value as the input of predictions: with rows of the kind PREDICTED."""
     return RecordedTensor(value.width, Rows.PREDICTED, value.floats, value.source)
@@ -138,42 +112,19 @@ class SlottedExpertCalls(Struct, frozen=True):
         assert slotted is not None
         assert ids is not None
         step = slotted.step(self.layer, step)
-        if step.sequences > 1:
-            yield from here._shared_step(slotted, tokens, step)
-        elif tokens == 1:
-            yield from here._token(slotted, ids, step)
+        if step.sequences > 1 or tokens == 1:
+            yield from here._decode(slotted, tokens, step)
         elif tokens:
             yield from here._batch(slotted, ids, step)
             if step.chunk in (None, slotted.prefill_access.num_chunks(self.layer) - 1):
                 is_first = step.batch_index == here._batches_of_layer(step)[0]
                 yield from slotted.use_batch(self.layer, ids, tokens, is_first=is_first)
 
-    def _token(self, slotted: SlottedLayers, ids: Span, step: StepShape) -> Iterator[Call]:
-        """Yields the calls of one token; predictions for the next layer run on the side stream."""
-        prediction, next_prediction = self.prediction, self.next_prediction
-        if next_prediction is not None:
-            yield from next_prediction.predict(step)
-        if prediction is not None:
-            yield from prediction.wait_for_prefetch(step)
-        yield from slotted.use(self.layer, ids, step)
-        if next_prediction is not None:
-            yield from next_prediction.prefetch(self.launches.recording, slotted, self.layer, step)
-        parts = slotted.decode_matrices(self.layer)
-        if step.misses == "cpu":
-            yield from self._with_host(parts, ids, 1, slotted.wait(self.layer, step))
-        else:
-            yield from self.launches.by_item(parts, 1)
-        if next_prediction is not None:
-            yield from next_prediction.wait_for_prediction(step)
-        elif prediction is not None and step.predicts:
-            yield from slotted.observe(self.layer, ids, 1)
+    def _decode(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
+        """Yields the calls for a token of each sequence; tokens look up experts one by one.
 
-    def _shared_step(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        """Yields the calls for tokens of several sequences, which look up experts one by one.
-
-        If a later token evicts an expert, the earlier token reads the expert's host copy. Staging
-        buffers keep experts for one lookup only; if they are used, each token computes before the
-        next token's lookup. The next layer's experts are prefetched as for one token.
+        If a later token evicts an expert, the earlier token reads the expert's host copy.
+        Predictions for the next layer run on the side stream.
         """
         prediction, next_prediction, ids = self.prediction, self.next_prediction, self.launches.ids
         assert ids is not None
@@ -181,20 +132,14 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield from next_prediction.predict(step)
         if prediction is not None:
             yield from prediction.wait_for_prefetch(step)
-        stride = 1 if step.misses == "load" else max(1, tokens)
-        for first in range(0, tokens, stride):
-            for row in range(first, first + stride):
-                yield from slotted.use(self.layer, ids, step, row, tokens)
-            if next_prediction is not None and first + stride == tokens:
-                yield from next_prediction.prefetch(
-                    self.launches.recording, slotted, self.layer, step
-                )
-            some = replace(self, launches=self.launches.from_token(first))
-            yield from some._looked_up(slotted, stride, step)
+        for row in range(tokens):
+            yield from slotted.use(self.layer, ids, step, row, tokens)
+        if next_prediction is not None:
+            yield from next_prediction.prefetch(self.launches.recording, slotted, self.layer, step)
+        if tokens:
+            yield from self._looked_up(slotted, tokens, step)
         if next_prediction is not None:
             yield from next_prediction.wait_for_prediction(step)
-        elif prediction is not None and step.predicts:
-            yield from slotted.observe(self.layer, ids, tokens)
 
     def _looked_up(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
         launches, parts = self.launches, slotted.decode_matrices(self.layer)

@@ -102,7 +102,7 @@ class GpuProgram:
         largest: bool = False,
         reads: bool = True,
         runs_ahead: bool = False,
-        misses: MissMode = "stream",
+        misses: MissMode = "bus",
         predicts: bool = False,
     ) -> npt.NDArray[np.float32]:
         """Runs a step and returns the requested logits, (outputs, vocabulary).

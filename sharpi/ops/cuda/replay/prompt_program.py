@@ -173,7 +173,7 @@ class PromptProgram:
         prompt: SequenceInputs,
         incoming: npt.NDArray[np.float32] | None = None,
         *,
-        misses: MissMode = "stream",
+        misses: MissMode = "bus",
     ) -> npt.NDArray[np.float32]:
         """Runs a prompt and returns the requested logits, as `GpuProgram.run` does.
 

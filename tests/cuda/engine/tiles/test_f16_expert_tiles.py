@@ -177,7 +177,7 @@ def test_bits_do_not_depend_on_the_room_for_rows(
     if not fits:
         monkeypatch.setattr(RoutedRows, "experts_at_once", lambda _, num_experts: num_experts)
     entries.clear()
-    limited = load(path, **options, experts=ExpertConfig(miss="stream", capacity_factor=0.5))
+    limited = load(path, **options, experts=ExpertConfig(miss="bus", capacity_factor=0.5))
     np.testing.assert_array_equal(limited.logits(IDS), expected)
     assert "pack_routes" in entries
     assert count(entries, "experts_f16_product") > 1

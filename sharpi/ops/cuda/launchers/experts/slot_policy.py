@@ -25,13 +25,11 @@ INPUT_WORDS = 32  # kInputWords of kernels/cuda/slots/slot_learned.cuh
 class KernelMissMode(IntEnum):
     """The handling of a missed expert that gets no slot; `Miss` of slot_decision.cuh.
 
-    LOAD copies it to a staging buffer. STREAM reads its host copy. COMPUTE sets its address to 0,
-    because the CPU computes it.
+    BUS copies it to a staging buffer. COMPUTE sets its address to 0, because the CPU computes it.
     """
 
-    LOAD = 0
-    STREAM = 1
-    COMPUTE = 2
+    BUS = 0
+    COMPUTE = 1
 
 
 class Outcome(IntEnum):
@@ -68,7 +66,6 @@ class PolicyRules(Struct, frozen=True):
     num_experts: int
     experts_per_token: int
     admission: bool = False
-    miss: KernelMissMode = KernelMissMode.STREAM
 
     @property
     def num_ranks(self) -> int:
@@ -249,47 +246,6 @@ def slot_prefetch(
             np.int32(min(budget, state.num_early)),
         ),
         writes=frozenset({0, 3}),
-    )
-
-
-def slot_frequency(rules: PolicyRules, state: LayerState, ids: Span) -> Launch:
-    """Writes the ids of a layer's most used experts without a slot to `ids`.
-
-    `ids` (experts per token,) int32 has the most used expert first; unused entries are -1.
-    """
-    sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
-    return Launch(
-        Kernel("slot_frequency", "slot_frequency"),
-        grid=(1, 1, 1),
-        block=_WARP,
-        arguments=(state.words, ids, *sizes),
-        writes=frozenset({1}),
-    )
-
-
-def slot_last_layer(
-    rules: PolicyRules,
-    counts: Span,
-    next_counts: Span | None,
-    ids: Span,
-    before: Span,
-    kept: Span,
-    out: Span | None,
-) -> Launch:
-    """Writes to `out` the next layer's experts, predicted from this layer's route `ids`.
-
-    `counts` and `next_counts` (1 + experts, experts) float32 are the counts of this layer and of
-    the next one. The kernel adds `ids` and the previous layer's route `before` to `counts`, and
-    copies `ids` to `kept`. Routes are (experts per token,) int32, -1 if unknown. In the last layer
-    `next_counts` and `out` are None, and nothing is predicted.
-    """
-    sizes = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
-    return Launch(
-        Kernel("slot_last_layer", "slot_last_layer"),
-        grid=(1, 1, 1),
-        block=_BLOCK,
-        arguments=(counts, next_counts, ids, before, kept, out, *sizes),
-        writes=frozenset({0, 4, 5}),
     )
 
 
