@@ -20,6 +20,7 @@ from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
+from sharpi.ops.cuda.recorder.attention_calls import TILED_HEADS
 from sharpi.ops.interface import Activation, Scoring
 from sharpi.settings import KvType, KvTypes
 
@@ -181,6 +182,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
             num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
             scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
             max_positions=most, hadamard=0 if kv_type == "f16" else s.head_dim,
+            in_tiles=s.heads // s.kv_heads >= TILED_HEADS,
         )
     ]  # fmt: skip
     num_bytes = 2 * keys.num_bytes * context // (64 * pages)

@@ -45,6 +45,8 @@ def main() -> None:
     try:
         if options.wheels:
             _install(options.wheels, folder)
+        sys.path.insert(0, str(folder / "site"))  # also of an earlier call, for what a step needs
+        importlib.invalidate_caches()
         for outcome in _outcomes(options, folder, start):
             outcomes.append(outcome)
             seconds = time.monotonic() - start
@@ -93,8 +95,6 @@ def _install(wheels: Path, folder: Path) -> None:
     paths = [str(path) for path in sorted(wheels.glob("*.whl"))]
     if paths:
         subprocess.run([*command, *paths], check=False)
-    sys.path.insert(0, str(site))  # here, for what a step needs
-    importlib.invalidate_caches()
 
 
 def _pack_logs(outcomes: Sequence[Outcome], folder: Path, path: Path) -> None:

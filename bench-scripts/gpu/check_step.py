@@ -33,12 +33,18 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     is_skipped: bool = False
 
+    def save(self, path: Path | None) -> None:
+        """Writes the findings so far, so that a program that is killed later loses none of them."""
+        if path is not None:
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+            new.replace(path)
+
     def finish(self, path: Path | None) -> int:
         """Prints failures and notes, writes the findings to `path`, and returns the exit status."""
         for line in self.notes + self.failures:
             print(line, file=sys.stderr)
-        if path is not None:
-            path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        self.save(path)
         return 1 if self.failures else 0
 
 

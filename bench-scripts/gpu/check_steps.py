@@ -19,7 +19,7 @@ _USUAL_BUILD_SECONDS = 100.0
 _DRY_RUN_FACTOR = 6
 PARTS = {
     0: ("what needs no GPU", ("synthetic", "skewed")),
-    1: ("does it run", ("compile", "graph", "tests", "references", "types")),
+    1: ("does it run", ("first", "compile", "graph", "tests", "references", "types")),
     2: ("how fast is it", ("kernels", "synthetic", "resident", "again", "quarter")),
     3: ("with some of the experts in VRAM", ("skewed", "residency", "llama_cpp")),
     4: ("is every access valid", ("memcheck", "racecheck")),
@@ -29,7 +29,7 @@ RUN_PACKAGES = ("numpy", "msgspec", "tokenizers", "jinja2", "gguf", "yaml")
 TEST_PACKAGES = (*RUN_PACKAGES, "pytest")
 _SCRIPTS = "bench-scripts"
 _QUARTER = 4
-_TEST_SECONDS = 190
+_TEST_SECONDS = 110
 _SKEW, _SKEWED_LAYERS = "0.5", 12  # a quarter of the experts gets two thirds of the routes
 
 
@@ -82,6 +82,8 @@ def _all(choice: Choice, part: int | None) -> Iterator[Step]:
     build_seconds = _BUILD_SECONDS.get(part, _USUAL_BUILD_SECONDS)
     yield build_step(choice, build_seconds, unused_sets(_processor_flags()))
     if not choice.is_dry:
+        first = ("gpu/first_light.py", str(choice.folder / "first_light.json"))
+        yield replace(_script("first", "first light", 80, choice, *first), has_findings=False)
         yield _script("compile", "kernels compiled by NVRTC", 60, choice, "gpu/compile.py")
     yield _script("graph", "graphs give what launches give", 30, choice, "gpu/models.py", "graph")
     tests = ("gpu/check_tests.py", "--seconds", str(_TEST_SECONDS))

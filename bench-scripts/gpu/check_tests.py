@@ -63,7 +63,8 @@ def pytest_command(place: str, without: Sequence[str], mark: str) -> list[str]:
     if _has("xdist") and not place.endswith(".py"):
         command += ["-n", str(min(_PROCESSES, len(os.sched_getaffinity(0))))]
     if _has("pytest_timeout"):
-        command += [f"--timeout={_SECONDS_EACH}"]
+        # A thread, because a signal does not interrupt a wait for the GPU.
+        command += [f"--timeout={_SECONDS_EACH}", "--timeout-method=thread"]
     return command
 
 

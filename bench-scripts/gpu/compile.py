@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
@@ -20,16 +20,24 @@ Unit = tuple[str, str | None, int | None]
 def main() -> None:
     """Parses the command line, compiles all kernels, and reports those that fail."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=55, help="after which no result counts")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     findings, start, units = Findings(), time.perf_counter(), all_units()
     processes = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     with ProcessPoolExecutor(processes, context) as pool:
-        for unit, problem in zip(units, pool.map(compile_one, units), strict=True):
-            if problem:
-                findings.failures.append(f"{' '.join(str(e) for e in unit if e)}: {problem}")
-    findings.figures = {"modules": len(units), "seconds": time.perf_counter() - start}
+        compiled = {pool.submit(compile_one, unit): unit for unit in units}
+        try:
+            for count, done in enumerate(as_completed(compiled, options.seconds), 1):
+                if problem := done.result():
+                    name = " ".join(str(e) for e in compiled[done] if e)
+                    findings.failures.append(f"{name}: {problem}")
+                findings.figures = {"modules": count, "seconds": time.perf_counter() - start}
+                findings.save(options.json)
+        except TimeoutError:
+            findings.notes.append(f"{len(units)} modules in all, of which time was left for some")
+            pool.shutdown(wait=False, cancel_futures=True)
     sys.exit(findings.finish(options.json))
 
 

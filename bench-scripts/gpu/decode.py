@@ -16,13 +16,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages
 from gpu.check_step import Findings
 from gpu.engines import Engines, device_opener
 
+from sharpi.device.device import Device
+from sharpi.device.launch import Launch
+from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.measure.benchmark import BenchmarkTest, run_benchmark
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import SharpiError
+from sharpi.ops.cuda.gpu_limits import replay_seconds
 from sharpi.units import parse_size
+
+_GREEDY_POSITION = 64
 
 
 def main() -> None:
@@ -47,6 +53,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--greedy", type=int, default=64)
     parser.add_argument("--greedy-only", action="store_true")
     parser.add_argument("-r", "--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60, help="after which no test begins")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
     options = parser.parse_args()
@@ -76,14 +83,43 @@ def _run(options: argparse.Namespace, findings: Findings) -> None:
             "tokens": _reproducible_tokens(engine, options.greedy, findings),
         }
         findings.notes += engine.notes
+        findings.save(options.json)
         if not options.greedy_only:
+            tries = 1 if options.dry_run else 7
+            findings.figures["kernels"] = _kernels_of_token(engine, device, tries)
+            findings.save(options.json)
             tests = [
                 BenchmarkTest("pp", options.prompt),
                 BenchmarkTest("tg", options.tokens),
                 BenchmarkTest("tg", options.tokens, options.depth),
             ]
-            rows = run_benchmark(engine, tests, options.repetitions)
-            findings.figures["rows"] = [row.record() for row in rows]
+            rows = findings.figures["rows"] = []
+            for test in tests:
+                if time.perf_counter() - start > options.seconds:
+                    findings.notes.append(f"no time for {test.name}")
+                    continue
+                rows += [row.record() for row in run_benchmark(engine, [test], options.repetitions)]
+                findings.save(options.json)
+
+
+def _kernels_of_token(engine: Engine, device: Device, tries: int) -> dict[str, dict[str, float]]:
+    """Returns the launches of each kernel that decodes a token, and microseconds of one of them.
+
+    They are the launches that a token's graph has, with its weights: folded, split and mixed ones.
+    """
+    launches: dict[str, list[Launch]] = {}
+    for part in engine.runner.parts:
+        if isinstance(part, GpuPart):
+            for call in part.calls_of_token(_GREEDY_POSITION):
+                if isinstance(call, Launch):
+                    launches.setdefault(call.kernel.entry, []).append(call)
+    return {
+        entry: {
+            "launches": len(own),
+            "microseconds": 1e6 * min(replay_seconds(device, own, tries)) / len(own),
+        }
+        for entry, own in sorted(launches.items())
+    }
 
 
 def _reproducible_tokens(engine: Engine, count: int, findings: Findings) -> list[int]:

@@ -10,7 +10,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -85,7 +85,14 @@ def main() -> None:
         tries=1 if options.dry_run else _TRIES,
         seconds=options.seconds,
     )
-    sys.exit(Findings(figures=measure(device, plan)).finish(options.json))
+    findings = Findings()
+
+    def save(figures: dict[str, Any]) -> None:
+        findings.figures = figures
+        findings.save(options.json)
+
+    findings.figures = measure(device, plan, save)
+    sys.exit(findings.finish(options.json))
 
 
 def _parse_options() -> argparse.Namespace:
@@ -106,27 +113,41 @@ def all_types() -> list[QuantType]:
     return sorted(GPU_TYPES, key=lambda t: (t.name not in _FIRST_TYPES, int(t)))
 
 
-def measure(device: Device, plan: Plan) -> dict[str, Any]:
+def measure(
+    device: Device, plan: Plan, save: Callable[[dict[str, Any]], None] = lambda figures: None
+) -> dict[str, Any]:
     """Measures all cases, prints a line for each, and returns the report.
+
+    `save` gets the report so far after each quant type.
 
     The GPU's read rate is the better of two measurements.
     """
     limits, end = GpuLimits(device), time.monotonic() + plan.seconds
     limits.measure()
     limits.measure_bus()
-    timed, left_out = _timed(device, plan, end)
+    timed = list[tuple[Case, float]]()
+    for left_out in _timed(device, plan, end, timed):
+        save(_report(device, limits, timed, left_out))
     limits.measure()
-    start = next(seconds for case, seconds in timed if case.kernel == "smallest")
-    rows = [_row(case, seconds, start, limits.bytes_per_second) for case, seconds in timed]
+    report = _report(device, limits, timed, left_out)
+    start = report["start_microseconds"]
     print(HEADING)
-    for row in rows:
-        print(_line(row))
+    for row in report["rows"]:
+        print(_line(Row(**row)))
     print(
         f"{device.name}: reads {limits.bytes_per_second / 1e9:.0f} GB/s, over the bus"
-        f" {limits.bus_bytes_per_second / 1e9:.1f} GB/s; starting a kernel {1e6 * start:.2f} us"
+        f" {limits.bus_bytes_per_second / 1e9:.1f} GB/s; starting a kernel {start:.2f} us"
     )
     if left_out:
         print(f"left out for want of time: {', '.join(left_out)}", file=sys.stderr)
+    return report
+
+
+def _report(
+    device: Device, limits: GpuLimits, timed: Sequence[tuple[Case, float]], left_out: list[str]
+) -> dict[str, Any]:
+    start = next(seconds for case, seconds in timed if case.kernel == "smallest")
+    rows = [_row(case, seconds, start, limits.bytes_per_second) for case, seconds in timed]
     return {
         "device": device.name,
         "read_gigabytes_per_second": limits.bytes_per_second / 1e9,
@@ -137,18 +158,24 @@ def measure(device: Device, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _timed(device: Device, plan: Plan, end: float) -> tuple[list[tuple[Case, float]], list[str]]:
-    """Returns each case with its median seconds, and the names of types left out at time `end`."""
-    sizes, left_out = plan.sizes, []
+def _timed(
+    device: Device, plan: Plan, end: float, timed: list[tuple[Case, float]]
+) -> Iterator[list[str]]:
+    """Adds each case with its median seconds to `timed`.
+
+    Yields the names of types left out at time `end`, at first and after each quant type.
+    """
+    sizes, left_out = plan.sizes, list[str]()
     first = chain(small_cases(device, sizes), attention_cases(device, sizes))
-    timed = list(_seconds_of(device, first, plan))
+    timed += _seconds_of(device, first, plan)
+    yield left_out
     for quant_type in plan.types:
         if time.monotonic() > end:
             left_out.append(quant_type.name)
             continue
         for kind in (expert_cases, dense_cases):
             timed += _seconds_of(device, kind(device, quant_type, sizes), plan)
-    return timed, left_out
+        yield left_out
 
 
 def _seconds_of(device: Device, cases: Iterable[Case], plan: Plan) -> Iterator[tuple[Case, float]]:

@@ -171,7 +171,7 @@ def _slots(config: ModelConfig, slots: int) -> GpuSlots:
     first = {layer: FirstSlots(slots) for layer in range(layers)}
     settings = SlotSettings(rules, first, num_staging=used, num_early=0, num_streamed=used)
     policy = PolicySettings(PolicyKind.SLRU, experts, used, (slots,) * layers)
-    return GpuSlots(settings, policy, ("stream",), dict.fromkeys(first, 0))
+    return GpuSlots(settings, policy, ("bus",), dict.fromkeys(first, 0))
 
 
 def _file(name: str, layers: int) -> GgufFile:

@@ -7,8 +7,12 @@ difference, and where rounding differs, those of the median token.
 """
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
 
-from gpu.check_step import Findings
+from gpu.check_step import Findings, Step, run_step
 from gpu.engines import (
     TESTS,
     Engines,
@@ -61,6 +65,7 @@ SMALL = Shape(
     vocabulary=2304,
 )
 _TOKENS, _FEW_TOKENS = 40, 4
+_PROCESSES, _MODEL_SECONDS = 8, 40  # each process has half a GB of the GPU's memory
 _GRAPH_CASES = ("llama", "qwen3moe", "gemma3", "gpt-oss")
 Errors = dict[str, float]
 Check = Callable[[Engines, Findings, argparse.Namespace], None]
@@ -72,19 +77,61 @@ def main() -> None:
     parser.add_argument("check", choices=sorted(_CHECKS))
     parser.add_argument("--folder", type=Path, help="for the models of the quant types")
     parser.add_argument("--only", help="names of cases or types, parted by commas")
+    parser.add_argument("--seconds", type=float, default=45, help="after which no model begins")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, few tokens")
     options = parser.parse_args()
-    findings, opener = Findings(), device_opener(options.dry_run)
-    device = opener(0)
-    _CHECKS[options.check](Engines(lambda _: device), findings, options)
+    findings = Findings()
+    if options.dry_run or options.only:
+        device = device_opener(options.dry_run)(0)
+        _CHECKS[options.check](Engines(lambda _: device), findings, options)
+    else:
+        _in_processes(options, findings)
     sys.exit(findings.finish(options.json))
+
+
+def _in_processes(options: argparse.Namespace, findings: Findings) -> None:
+    """Checks each model in a process of its own, some at a time; a fault in one ends no other."""
+    end, check = time.monotonic() + options.seconds, options.check
+
+    def run(name: str) -> Findings:
+        left = min(_MODEL_SECONDS, end - time.monotonic())
+        if left <= 0:
+            return Findings(notes=[f"no time for {name}"])
+        with TemporaryDirectory(dir=options.folder) as folder:
+            step = Step(
+                name, name, (sys.executable, __file__, check, "--only", name, "--folder", folder),
+                _MODEL_SECONDS,
+            )  # fmt: skip
+            outcome = run_step(step, Path(folder), dict(os.environ), left)
+        failures = outcome.findings.failures
+        return replace(outcome.findings, failures=[_with_name(name, each) for each in failures])
+
+    with ThreadPoolExecutor(_PROCESSES) as threads:
+        for done in as_completed([threads.submit(run, each) for each in _names(check)]):
+            found = done.result()
+            findings.figures |= found.figures
+            findings.failures += found.failures
+            findings.notes += found.notes
+            findings.save(options.json)
+
+
+def _with_name(name: str, failure: str) -> str:
+    return failure if failure.startswith(name) else f"{name}: {failure}"
+
+
+def _names(check: str) -> list[str]:
+    if check == "graph":
+        return list(_GRAPH_CASES)
+    if check == "types":
+        return sorted(t.name for t in TYPES)
+    return sorted(path.stem for path in REFERENCES.glob("*.npz"))
 
 
 def check_references(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
     """Checks prefill and decode of each reference model, with float32 and with Q8_0 weights."""
     with TemporaryDirectory(dir=options.folder) as folder:
-        for name in _chosen(sorted(path.stem for path in REFERENCES.glob("*.npz")), options):
+        for name in _chosen("references", options):
             compare = partial(_compare_reference, engines, name, Path(folder), options.dry_run)
             _check(findings, name, compare)
 
@@ -115,7 +162,7 @@ def check_types(engines: Engines, findings: Findings, options: argparse.Namespac
     count = _FEW_TOKENS if options.dry_run else len(ids)
     with TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "model.gguf"
-        for name in _chosen(sorted(t.name for t in TYPES), options):
+        for name in _chosen("types", options):
             write_model(path, SMALL, QuantType[name], pool_bytes=1 << 20)
             _check(findings, name, partial(_compare, engines, path, ids[:count], *_PRECISIONS))
 
@@ -161,7 +208,7 @@ def _judge(findings: Findings, name: str, errors: Errors) -> None:
 
 def check_graph(engines: Engines, findings: Findings, options: argparse.Namespace) -> None:
     """Checks that launching, capturing and replaying the same step have equal logits."""
-    for name in _chosen(_GRAPH_CASES, options):
+    for name in _chosen("graph", options):
         device = WatchedDevice(engines.open_device(0))
         launched, *replayed = _decoded_thrice(REFERENCES / f"{name}.gguf", device)
         findings.figures[name] = {"captured": device.captured, "replayed": device.replayed}
@@ -186,7 +233,8 @@ def _repeated(sequence: Sequence, token: int, times: int) -> Iterator[Logits]:
         sequence.truncate(length)
 
 
-def _chosen(names: list[str] | tuple[str, ...], options: argparse.Namespace) -> list[str]:
+def _chosen(check: str, options: argparse.Namespace) -> list[str]:
+    names = _names(check)
     wanted = options.only.split(",") if options.only else names
     return [name for name in names if name in wanted]
 

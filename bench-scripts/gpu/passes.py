@@ -60,7 +60,7 @@ class Prefilled:
 class Passes:
     """The measurements of one engine; `MODES` are the miss modes to be measured."""
 
-    MODES: ClassVar[tuple[MissMode, ...]] = ("load", "stream", "cpu")
+    MODES: ClassVar[tuple[MissMode, ...]] = ("bus", "cpu")
 
     def __init__(self, engine: Engine, sizes: Sizes) -> None:
         self._engine, self._sizes = engine, sizes

@@ -63,6 +63,8 @@ def main() -> None:
             _measure(options.model, device, case, sizes, findings)
         except SharpiError as error:
             findings.failures.append(f"{case.name}: {error}")
+        figures = {k: v for k, v in findings.figures.items() if k != "logits"}
+        Findings(figures, findings.failures, findings.notes).save(options.json)
     findings.figures.pop("logits", None)  # which were kept for comparison alone
     sys.exit(findings.finish(options.json))
 
@@ -118,7 +120,7 @@ def _measure(
 
 
 def _decodes(passes: Passes, case: EngineCase) -> Iterator[Any]:
-    """Measures decode in each miss mode, in mode `load` without a graph, and in mode `auto`.
+    """Measures decode in each miss mode, in mode `bus` without a graph, and in mode `auto`.
 
     If all experts are in VRAM or on the CPU, there is only one measurement.
     """
@@ -127,7 +129,7 @@ def _decodes(passes: Passes, case: EngineCase) -> Iterator[Any]:
         return
     for mode in passes.MODES:
         yield passes.decode(mode)
-    yield replace(passes.decode("load", by_launches=True), mode="load without a graph")
+    yield replace(passes.decode("bus", by_launches=True), mode="bus without a graph")
     yield passes.decode_auto()
 
 

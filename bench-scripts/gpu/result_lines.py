@@ -6,6 +6,7 @@ pytest-xdist, only the controller process writes.
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,21 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Writes the result of a test, or of a set-up or tear-down that did not pass."""
     if report.when == "call" or report.outcome != "passed":
         _write(report.nodeid, report.outcome, report.longrepr)
+
+
+# The errors after which a CUDA context answers every later call with the same error.
+_LAST_ERRORS = (
+    *("IllegalAddress", "ILLEGAL_ADDRESS", "MisalignedAddress", "MISALIGNED_ADDRESS"),
+    *("LaunchFailure", "LAUNCH_FAILED", "LaunchTimeout", "LAUNCH_TIMEOUT", "HardwareStackError"),
+)
+
+
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """Ends a worker whose GPU answers nothing more: xdist names the test and starts another."""
+    text = "" if call.excinfo is None else str(call.excinfo.value)
+    if "PYTEST_XDIST_WORKER" in os.environ and any(each in text for each in _LAST_ERRORS):
+        print(f"{item.nodeid}: {text}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def pytest_collectreport(report: Any) -> None:

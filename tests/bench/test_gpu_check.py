@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu import models
 from gpu.check import _hold_together, _pack_logs
 from gpu.check_report import aims, write_report
 from gpu.check_residency import residency_aims, residency_lines
@@ -201,6 +202,27 @@ def test_the_tests_are_named_and_run_once() -> None:
     assert "--ignore=tests/device" not in command
 
 
+def test_each_model_has_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What one of them finds is kept, whatever becomes of the others."""
+
+    def run_one(step: Step, folder: Path, environment: dict[str, str], left: float) -> Outcome:
+        found = Findings(figures={step.name: {"f32 prefill": 0.0}})
+        if step.name == "gemma3":
+            found.failures.append("took longer than 40 s")
+        return Outcome(step.name, step.title, "passed", 1.0, found)
+
+    monkeypatch.setattr(models, "run_step", run_one)
+    path = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["models.py", "graph", "--json", str(path)])
+    with pytest.raises(SystemExit, match="1"):
+        models.main()
+    found = json.loads(path.read_text())
+    assert set(found["figures"]) == {"llama", "qwen3moe", "gemma3", "gpt-oss"}
+    assert found["failures"] == ["gemma3: took longer than 40 s"]
+
+
 def test_a_package_that_is_missing_skips_its_steps(tmp_path: Path) -> None:
     step = Step(
         "some", "some step", (PYTHON, "-c", ""), 20.0, False, ("json", "no_such", "nor_this")
@@ -309,7 +331,7 @@ def test_the_steps_and_their_order() -> None:
     choice = Choice(Path("work"), is_dry=False, shape=("--layers", "4"), experts=128, ram="64GB")
     found = {step.name: step for step in steps(choice)}
     assert list(found) == [
-        "packages", "build", "compile", "graph", "tests", "references", "types", "kernels",
+        "packages", "build", "first", "compile", "graph", "tests", "references", "types", "kernels",
         "synthetic", "resident", "again", "quarter", "skewed", "residency", "llama_cpp", "memcheck",
         "racecheck",
     ]  # fmt: skip
@@ -437,13 +459,13 @@ def decoded_row(mode: str, milliseconds: float, hits: float | None = 0.7) -> dic
         "seconds": milliseconds / 1e3,
         "hit_rate": hits,
         "bus_bytes": None if hits is None else 60e6,
-        "fastest": "stream" if mode == "auto" else None,
+        "fastest": "bus" if mode == "auto" else None,
     }
 
 
 def residency() -> dict[str, object]:
     """Figures of a quarter of experts in VRAM: 2 ms a token, 5 without a graph, 8 on the CPU."""
-    modes = {"load": 3.0, "stream": 2.0, "cpu": 4.0, "load without a graph": 5.0, "auto": 2.05}
+    modes = {"bus": 2.0, "cpu": 4.0, "bus without a graph": 5.0, "auto": 2.05}
     prompt = {"tokens": 2048, "seconds": 0.1, "must_cross_bytes": 4.5e9}
     on_cpu = {"tokens": 2048, "seconds": 0.5, "must_cross_bytes": 0}
     quarter = {
@@ -475,8 +497,8 @@ def test_aims_of_some_experts_in_vram() -> None:
     rows = {"rows": read_rows(LLAMA_BENCH, 25, 9)}
     found = list(residency_aims(residency(), rows))
     assert [(value, met) for _, value, met in found] == [
-        ("2.44 times load without a graph", True),
-        ("1.02 times the seconds of stream", True),
+        ("2.44 times bus without a graph", True),
+        ("1.02 times the seconds of bus", True),
         ("90 %", True),
         ("5.00 times", True),
         ("0.68 times", False),
@@ -487,7 +509,7 @@ def test_aims_of_some_experts_in_vram() -> None:
 def test_tables_of_some_experts_in_vram() -> None:
     lines = list(residency_lines(residency(), {"rows": read_rows(LLAMA_BENCH, 25, 9)}))
     for line in (
-        "| 25 % | 32 | auto: stream | 487.8 | 2.05 | 1.05 | 70.0 % | 60.0 |",
+        "| 25 % | 32 | auto: bus | 487.8 | 2.05 | 1.05 | 70.0 % | 60.0 |",
         "| none: the CPU has all | 0 | cpu | 125.0 | 8.00 | 7.00 | 0.0 % | 60.0 |",
         "| 25 % | 2048 | 20480 | 100.0 | 4.50 | 90 % |",
         "| 100 % | 2048 | 20480 | 100.0 | 0.00 |  |",

@@ -156,12 +156,12 @@ def test_the_whole_command(tmp_path: Path) -> None:
     assert set(loads) == {12, 25, 50, 75, 100, None}
     assert loads[25]["slots"] == [2, 2]
     modes = [row["mode"] for row in loads[25]["decode"]]
-    assert modes == ["load", "stream", "cpu", "load without a graph", "auto"]
+    assert modes == ["bus", "cpu", "bus without a graph", "auto"]
     assert all(row["must_cross_bytes"] > 0 for row in loads[25]["prefill"])
     assert loads[None]["decode"][0]["hit_rate"] == 0
     assert len(data["aims"]) >= 4
     text = (tmp_path / "gpu-check-dry-run.md").read_text()
-    assert "| 25 % | 2 | stream |" in text
+    assert "| 25 % | 2 | bus |" in text
     assert str(tmp_path) not in text + json.dumps(data)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
         "gpu-check-dry-run-logs.tar.gz", "gpu-check-dry-run.json", "gpu-check-dry-run.md",

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from sharpi.cli.command import Only
 from sharpi.cli.output.terminal import fitted
 from sharpi.cli.shared_options import JsonOption
-from sharpi.errors import UsageError
+from sharpi.errors import DeviceError, UsageError
 from sharpi.resources import install_command, is_checkout
 from sharpi.settings import FEATURES, ClusterConfig
 from sharpi.settings.cluster import hosts_of
@@ -46,6 +46,9 @@ def doctor(
             parse=hosts_of,
         ),
     ] = None,
+    gpu: Annotated[
+        bool, local_option("--gpu", "Try the GPU instead, from one kernel to a whole model.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the machine's hardware and what is missing.
@@ -53,13 +56,17 @@ def doctor(
     Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages, and what
     --disable can switch off. Reading and copying RAM and reading the disk are measured, which takes
     a few seconds. With `--hosts` each link between machines is measured both ways: how long 8 KB
-    take, and the bandwidth.
+    take, and the bandwidth. With `--gpu` each step is tried in a process of its own, and the first
+    that fails comes with what to do.
     """
     if hosts is not None:
         _show_links(replace(cluster, **hosts), as_json=as_json)
         return
     if cluster.link or cluster.allows_public:
         raise UsageError("--link and --insecure-link are of use with --hosts only")
+    if gpu:
+        _try_gpu(as_json=as_json)
+        return
     from sharpi.hardware.report import examine
 
     report = examine(path)
@@ -71,6 +78,23 @@ def doctor(
         print(fitted(f"{heading:15}{text}", sys.stdout, indent=15))
     for each in advice:
         print(fitted(f"{'missing':15}{each}", sys.stdout, indent=15))
+
+
+def _try_gpu(*, as_json: bool) -> None:
+    """Prints what each rung found; raises DeviceError with advice about the first that failed."""
+    from sharpi.engine.first_light import COMMAND, climb, to_json
+
+    results = []
+    for result in climb(COMMAND):
+        results.append(result)
+        if not as_json:
+            word = "ok" if result.is_passed else "FAILED"
+            print(fitted(f"{word:7}{result.name}: {result.text}", sys.stdout, indent=7), flush=True)
+    if as_json:
+        print(to_json(results))
+    failed = next((result for result in results if not result.is_passed), None)
+    if failed is not None:
+        raise DeviceError(f"{failed.name} failed ({failed.text}); try {failed.advice}")
 
 
 def _show_links(cluster: ClusterConfig, *, as_json: bool) -> None:

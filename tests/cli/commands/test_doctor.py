@@ -1,6 +1,7 @@
 """`sharpi doctor`: what it prints of this machine, and its advice for others as a table."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from command_line import CommandLine
 from msgspec.structs import replace
 
 from sharpi.cli.commands.doctor import advise
+from sharpi.engine import first_light
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.info import Gpu, GpuDriver
 from sharpi.hardware.memory import MemoryInfo
@@ -152,3 +154,16 @@ def test_a_gpu_and_its_driver(
 def test_a_path_that_is_not_there(sharpi: CommandLine, tmp_path: Path) -> None:
     result = sharpi("doctor", str(tmp_path / "none"))
     assert (result.exit_code, result.out, result.err.count("\n")) == (2, "", 1)
+
+
+def test_doctor_says_what_to_do(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (
+        sys.executable,
+        "-c",
+        "import sys; sys.exit('no GPU' if 'graph' in sys.argv[1] else 0)",
+    )
+    monkeypatch.setattr(first_light, "COMMAND", command)
+    result = sharpi("doctor", "--gpu")
+    assert result.exit_code == 1
+    assert len(result.out.splitlines()) >= len(first_light.RUNGS)
+    assert "a graph failed (no GPU); try --disable graphs" in result.err
