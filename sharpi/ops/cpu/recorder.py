@@ -39,23 +39,13 @@ class AttentionRecorder(Tape):
         layer = self._layer(shape)
         if k is not None:
             self._store(k, v, layer)
-        out = self._buffer(shape.num_heads * shape.value_dim)
-        self._add(
-            OpKind.ATTENTION,
-            [out, q],
-            lambda: abi.AttentionParams(
-                queries=self._at(q),
-                out=self._at(out),
-                cache=layer,
-                num_heads=shape.num_heads,
-                window=shape.window,
-                scale=shape.scale,
-                soft_cap=shape.soft_cap,
-                is_chunked=shape.is_chunked,
-                precision=self._limits.precision_code,
-                sinks=self._data(sinks),
-            ),
-        )
+        out = self._add(
+            OpKind.ATTENTION, abi.AttentionParams,
+            out=self._buffer(shape.num_heads * shape.value_dim), queries=q, cache=layer,
+            num_heads=shape.num_heads, window=shape.window, scale=shape.scale,
+            soft_cap=shape.soft_cap, is_chunked=shape.is_chunked,
+            precision=self._limits.precision_code, sinks=sinks,
+        )  # fmt: skip
         if self._limits.drops_keys and k is not None:
             self._keep(q, shape, layer)
         return out
@@ -82,15 +72,9 @@ class AttentionRecorder(Tape):
 
     def _store(self, k: Buffer, v: Buffer | None, layer: abi.KvLayerParams) -> None:
         self._add(
-            OpKind.KV_STORE,
-            [k] if v is None else [k, v],
-            lambda: abi.KvStoreParams(
-                keys=self._at(k),
-                values=self._at(v),
-                cache=layer,
-                precision=self._limits.precision_code,
-            ),
-        )
+            OpKind.KV_STORE, abi.KvStoreParams, keys=k, values=v, cache=layer,
+            precision=self._limits.precision_code,
+        )  # fmt: skip
 
     def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
         """Records the operation by which SnapKV chooses the keys and values to keep.
@@ -98,17 +82,9 @@ class AttentionRecorder(Tape):
         See Li et al., arXiv 2404.14469.
         """
         self._add(
-            OpKind.KV_KEEP,
-            [q],
-            lambda: abi.KvKeepParams(
-                queries=self._at(q),
-                cache=layer,
-                num_heads=shape.num_heads,
-                precision=self._limits.precision_code,
-                scale=shape.scale,
-                soft_cap=shape.soft_cap,
-            ),
-        )
+            OpKind.KV_KEEP, abi.KvKeepParams, queries=q, cache=layer, num_heads=shape.num_heads,
+            precision=self._limits.precision_code, scale=shape.scale, soft_cap=shape.soft_cap,
+        )  # fmt: skip
 
 
 class RecurrentRecorder(Tape):
@@ -119,30 +95,17 @@ class RecurrentRecorder(Tape):
     def split(self, x: Buffer, widths: Sequence[int], groups: int = 1) -> list[Buffer]:
         outs = [self._buffer(groups * width, x.rows) for width in widths]
         self._add(
-            OpKind.SPLIT,
-            [x, *outs],
-            lambda: abi.SplitParams(
-                x=self._at(x), groups=groups, num_parts=len(outs), rows=x.rows,
-                widths=(c_int32 * abi.MAX_PARTS)(*widths),
-                outs=(c_void_p * abi.MAX_PARTS)(*(self._at(out) for out in outs)),
-            ),
+            OpKind.SPLIT, abi.SplitParams, *outs, x=x, groups=groups, num_parts=len(outs),
+            rows=x.rows, widths=(c_int32 * abi.MAX_PARTS)(*widths),
+            outs=lambda: (c_void_p * abi.MAX_PARTS)(*map(self._at, outs)),
         )  # fmt: skip
         return outs
 
     def gated(self, gate: Buffer, x: Buffer, activation: Activation) -> Buffer:
-        out = self._buffer(x.width, x.rows)
         return self._add(
-            OpKind.GATED,
-            [out, gate, x],
-            lambda: abi.GatedParams(
-                gate=self._at(gate),
-                x=self._at(x),
-                out=self._at(out),
-                width=x.width,
-                activation=activation,
-                rows=x.rows,
-            ),
-        )
+            OpKind.GATED, abi.GatedParams, out=self._buffer(x.width, x.rows), gate=gate, x=x,
+            width=x.width, activation=activation, rows=x.rows,
+        )  # fmt: skip
 
     def convolve(
         self,
@@ -153,46 +116,32 @@ class RecurrentRecorder(Tape):
         *,
         silu: bool,
     ) -> Buffer:
-        out = self._buffer(shape.channels)
         return self._add(
-            OpKind.CONVOLUTION,
-            [out, x],
-            lambda: ConvolutionParams(
-                x=self._at(x), weight=self._data(weight), bias=self._data(bias), out=self._at(out),
-                state_offset=self._states.offsets[shape], channels=shape.channels,
-                kernel=shape.kernel, silu=silu,
-            ),
+            OpKind.CONVOLUTION, ConvolutionParams, out=self._buffer(shape.channels), x=x,
+            weight=weight, bias=bias, state_offset=self._states.offsets[shape],
+            channels=shape.channels, kernel=shape.kernel, silu=silu,
         )  # fmt: skip
 
     def delta_net(
         self, qkv: Buffer, beta: Buffer, alpha: Buffer, rates: DecayRates, shape: DeltaNetShape
     ) -> Buffer:
-        out = self._buffer(shape.num_value_heads * shape.value_dim)
         return self._add(
-            OpKind.DELTA_NET,
-            [out, qkv, beta, alpha],
-            lambda: DeltaNetParams(
-                qkv=self._at(qkv), beta=self._at(beta), alpha=self._at(alpha),
-                a=self._data(rates.a), dt_bias=self._data(rates.dt_bias), out=self._at(out),
-                state_offset=self._states.offsets[shape], key_heads=shape.num_key_heads,
-                value_heads=shape.num_value_heads, key_dim=shape.key_dim, value_dim=shape.value_dim,
-                tiled=shape.head_order == "tiled", epsilon=shape.epsilon,
-            ),
+            OpKind.DELTA_NET, DeltaNetParams,
+            out=self._buffer(shape.num_value_heads * shape.value_dim), qkv=qkv, beta=beta,
+            alpha=alpha, a=rates.a, dt_bias=rates.dt_bias,
+            state_offset=self._states.offsets[shape], key_heads=shape.num_key_heads,
+            value_heads=shape.num_value_heads, key_dim=shape.key_dim, value_dim=shape.value_dim,
+            tiled=shape.head_order == "tiled", epsilon=shape.epsilon,
         )  # fmt: skip
 
     def mamba2(
         self, xbc: Buffer, dt: Buffer, rates: DecayRates, skip: FloatArray, shape: Mamba2Shape
     ) -> Buffer:
-        out = self._buffer(shape.num_heads * shape.head_dim)
         return self._add(
-            OpKind.MAMBA2,
-            [out, xbc, dt],
-            lambda: Mamba2Params(
-                xbc=self._at(xbc), dt=self._at(dt), a=self._data(rates.a), d=self._data(skip),
-                dt_bias=self._data(rates.dt_bias), out=self._at(out),
-                state_offset=self._states.offsets[shape], heads=shape.num_heads,
-                groups=shape.num_groups, head_dim=shape.head_dim, state_size=shape.state_size,
-            ),
+            OpKind.MAMBA2, Mamba2Params, out=self._buffer(shape.num_heads * shape.head_dim),
+            xbc=xbc, dt=dt, a=rates.a, d=skip, dt_bias=rates.dt_bias,
+            state_offset=self._states.offsets[shape], heads=shape.num_heads,
+            groups=shape.num_groups, head_dim=shape.head_dim, state_size=shape.state_size,
         )  # fmt: skip
 
 

@@ -82,27 +82,17 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
             logits.kept = True
             self._router_logits.append(logits)
         self._add(
-            OpKind.ROUTE,
-            [logits, ids, weights],
-            lambda: abi.RouteParams(
-                logits=self._at(logits), bias=self._data(router.bias), ids=self._at(ids),
-                weights=self._at(weights), num_experts=router.num_experts, k=router.num_used,
-                scoring=router.scoring, normalise=router.normalise, scale=router.scale,
-                num_groups=router.num_groups, groups_used=router.groups_used, rows=logits.rows,
-            ),
+            OpKind.ROUTE, abi.RouteParams, logits=logits, bias=router.bias, ids=ids,
+            weights=weights, num_experts=router.num_experts, k=router.num_used,
+            scoring=router.scoring, normalise=router.normalise, scale=router.scale,
+            num_groups=router.num_groups, groups_used=router.groups_used, rows=logits.rows,
         )  # fmt: skip
         if self._source is not None:
-            self._acquire(self._source, ids, router.layer)
+            self._add(
+                OpKind.ACQUIRE, abi.AcquireParams, feed=self._source.handle, ids=ids,
+                layer=router.layer, k=ids.width, rows=ids.rows,
+            )  # fmt: skip
         return ids, weights
-
-    def _acquire(self, source: ExpertSource, ids: Buffer, layer: int) -> None:
-        self._add(
-            OpKind.ACQUIRE,
-            [ids],
-            lambda: abi.AcquireParams(
-                feed=source.handle, ids=self._at(ids), layer=layer, k=ids.width, rows=ids.rows
-            ),
-        )
 
     def predict_routes(
         self, x: Buffer, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
@@ -114,12 +104,9 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
         self._norm(x, norm, epsilon, 1, h)
         self._linear(h, [(matrix, logits, None, 1.0)])
         self._add(
-            OpKind.PREDICT_ROUTES,
-            [logits],
-            lambda: abi.PredictRoutesParams(
-                feed=source.handle, logits=self._at(logits), bias=self._data(router.bias),
-                layer=router.layer, num_experts=router.num_experts, k=router.num_used,
-            ),
+            OpKind.PREDICT_ROUTES, abi.PredictRoutesParams, feed=source.handle, logits=logits,
+            bias=router.bias, layer=router.layer, num_experts=router.num_experts,
+            k=router.num_used,
         )  # fmt: skip
 
     def experts(
@@ -156,28 +143,19 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
     ) -> Buffer:
         feed = None if ids is None or self._source is None else self._source.handle
         out = self._buffer(expert_weights.down.rows, x.rows)
-        buffers = [x, out, *(b for b in (ids, weights, residual) if b is not None)]
         return self._add(
-            OpKind.EXPERTS,
-            [out, *buffers],
-            lambda: abi.ExpertsParams(
-                x=self._at(x), ids=self._at(ids), weights=self._at(weights),
-                residual=self._at(residual), out=self._at(out),
-                **piece_params(expert_weights, self._source, self._data),
-                num_experts=expert_weights.up.num_experts, k=1 if ids is None else ids.width,
-                activation=activation, precision=self._limits.precision_code, scale=scale,
-                rows=x.rows, feed=feed, layer=expert_weights.layer or 0,
-                weighs_input=expert_weights.weighs_input,
-            ),
+            OpKind.EXPERTS, abi.ExpertsParams, out=out, x=x, ids=ids, weights=weights,
+            residual=residual, **piece_params(expert_weights, self._source, self._data),
+            num_experts=expert_weights.up.num_experts, k=1 if ids is None else ids.width,
+            activation=activation, precision=self._limits.precision_code, scale=scale,
+            rows=x.rows, feed=feed, layer=expert_weights.layer or 0,
+            weighs_input=expert_weights.weighs_input,
         )  # fmt: skip
 
     def head_linear(self, x: Buffer, stacked: StackedMatrix) -> Buffer:
-        out = self._buffer(stacked.num_experts * stacked.rows)
         return self._add(
-            OpKind.HEAD_LINEAR,
-            [out, x],
-            lambda: abi.HeadLinearParams(
-                x=self._at(x), stacked=matrix_in_memory(stacked, self._data), out=self._at(out),
-                num_heads=stacked.num_experts, precision=self._limits.precision_code,
-            ),
+            OpKind.HEAD_LINEAR, abi.HeadLinearParams,
+            out=self._buffer(stacked.num_experts * stacked.rows), x=x,
+            stacked=matrix_in_memory(stacked, self._data), num_heads=stacked.num_experts,
+            precision=self._limits.precision_code,
         )  # fmt: skip

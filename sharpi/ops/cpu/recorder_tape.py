@@ -1,11 +1,12 @@
 """Tape: the buffers and operations of a recording, and the places of buffers in the arena.
 
-Buffers get their addresses only when the recording ends. So each operation's parameters are a
-closure, which is called then.
+Buffers get their addresses only when the recording ends; the native structs are made then.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from ctypes import Structure
+from inspect import isfunction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,16 +119,31 @@ class Tape:
         return buffer
 
     def _add(
-        self, kind: OpKind, buffers: Sequence[Buffer], params: Callable[[], Structure]
+        self, kind: OpKind, struct: type[Structure], *buffers: Buffer, **fields: Any
     ) -> Buffer:
-        """Appends an operation that uses these buffers; returns the first of them."""
-        for buffer in buffers:
-            buffer.last = len(self._operations)
-        self._operations.append((kind, params))
-        return buffers[0]
+        """Appends an operation with a native struct of these fields.
 
-    def _at(self, buffer: Buffer | None, offset: int = 0) -> int | None:
-        return None if buffer is None else self._arena.ctypes.data + buffer.offset + offset
+        A buffer and an array stand for their addresses, a function for what it returns at the end.
+        `buffers` are used beside those in the fields. Returns the first of all buffers.
+        """
+        used = [*buffers, *(value for value in fields.values() if isinstance(value, Buffer))]
+        for buffer in used:
+            buffer.last = len(self._operations)
+        self._operations.append((kind, lambda: struct(**self._values(fields))))
+        return used[0]
+
+    def _values(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._value(value) for name, value in fields.items()}
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Buffer):
+            return self._at(value)
+        if isinstance(value, np.ndarray):
+            return self._data(value)
+        return value() if isfunction(value) else value
+
+    def _at(self, buffer: Buffer, offset: int = 0) -> int:
+        return self._arena.ctypes.data + buffer.offset + offset
 
     def _data(self, array: np.ndarray | None) -> int | None:
         """Returns the array's address, None for None; the program keeps the array alive."""
