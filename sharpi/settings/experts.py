@@ -101,10 +101,9 @@ class ExpertConfig(Struct, frozen=True):
     miss: Annotated[
         Miss,
         _miss(
-            "--moe-miss",
+            "--moe-miss auto|bus|cpu",
             "bus: they are copied to the GPU; cpu: the CPU computes them beside it; auto: the "
             "faster of the two, as measured while running.",
-            "auto|bus|cpu",
             parse=miss_of,
         ),
     ] = "auto"
