@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from sharpi.errors import SharpiError
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings, default_load_budget
+from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.reader import GgufFile, open_gguf
-from sharpi.gguf.summary import is_expert_matrix
 from sharpi.hardware.info import probe_hardware
 
 LAYERS, EXPERTS, K = 12, 32, 4

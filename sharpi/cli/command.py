@@ -12,6 +12,7 @@ from msgspec import Struct
 from typer.core import TyperCommand
 from typer.main import get_command
 
+from sharpi.cli.output.terminal import supports_styles
 from sharpi.settings.option import Field, all_fields, settings_of, switch
 
 _WIDEST_CHOICES = 50  # characters; the help of more choices lists them in its text
@@ -89,8 +90,8 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(group_of(parameter), []).append(record)
-        for heading, records in sections.items():
-            with formatter.section(heading):
+        for name, records in sections.items():
+            with formatter.section(heading(name)):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -115,7 +116,7 @@ def _in_own_flags(arguments: list[str], parameters: Sequence[Any]) -> list[str]:
 def write_examples(examples: Sequence[str], formatter: Any) -> None:
     """Writes the examples, a line each."""
     if examples:
-        with formatter.section("Examples"):
+        with formatter.section(heading("Examples")):
             for line in examples:
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
@@ -138,18 +139,16 @@ def given_variable(parameter: Any) -> str:
     return next((name for name in names if os.environ.get(name)), names[0])
 
 
-def markup_mode() -> Literal["markdown", "rich", None]:
-    """Returns how Typer writes help: in Rich's panels on a terminal, else plainly."""
-    return "rich" if sys.stdout.isatty() else None
+def heading(text: str) -> str:
+    """Returns a heading of the help, bold on a terminal."""
+    return typer.style(text, bold=True) if supports_styles(sys.stdout) else text
 
 
 def build_command(name: str, function: Function, examples: Sequence[str]) -> Command:
     """Returns the Typer command that calls `function` with its settings."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=markup_mode())
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     settings = {"help_option_names": ["--help"], "max_content_width": 100}
-    app.command(name, cls=Command, context_settings=settings, epilog="\n\n".join(examples))(
-        _expanded(function)
-    )
+    app.command(name, cls=Command, context_settings=settings)(_expanded(function))
     command = get_command(app)
     assert isinstance(command, Command)
     command.name, command.examples = name, tuple(examples)

@@ -138,7 +138,7 @@ def _only_model(folder: Path) -> Path:
     The parts of a split model count as one model.
     """
     from sharpi.gguf.file_kind import may_be_model
-    from sharpi.gguf.split_set import part_number
+    from sharpi.gguf.reader import part_number
 
     files = sorted(each for each in folder.iterdir() if each.suffix.lower() == ".gguf")
     models = [

@@ -24,7 +24,7 @@ from sharpi.cli.command import (
     Function,
     build_command,
     given_variable,
-    markup_mode,
+    heading,
     variables_of,
     write_examples,
 )
@@ -93,7 +93,7 @@ class Program(TyperGroup):
         """Writes the commands under the headings of their sections."""
         width = max(map(len, COMMANDS))
         for section, names in groupby(COMMANDS, lambda name: COMMANDS[name].section):
-            with formatter.section(section):
+            with formatter.section(heading(section)):
                 formatter.write_dl([(n.ljust(width), COMMANDS[n].summary) for n in names])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -107,16 +107,15 @@ def make_program() -> Program:
     """Returns the Typer group of all commands."""
     app = typer.Typer(
         cls=Program,
-        rich_markup_mode=markup_mode(),
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        epilog="\n\n".join((*PROGRAM_EXAMPLES, _MORE)),
         invoke_without_command=True,
     )
     app.callback()(_program)
     program = get_command(app)
     assert isinstance(program, Program)
     for name, entry in COMMANDS.items():
-        program.add_command(TyperCommand(name, help=entry.summary, rich_help_panel=entry.section))
+        program.add_command(TyperCommand(name, help=entry.summary))
     return program
 
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from sharpi.engine.kv.kv_choice import choose_kv_types, kv_pages
 from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
+from sharpi.gguf.header import is_routed
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import is_routed
 from sharpi.hardware.info import HardwareInfo, has_gpu
 from sharpi.hardware.topology import place_threads
 from sharpi.model.config import ModelConfig

@@ -15,23 +15,22 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 MODEL = "model"
 HEAD = "head"
 
-_DESCRIPTIONS = {
-    "mmproj": "an image projector (mmproj)",
-    "adapter": "a LoRA adapter",
-    "imatrix": "an importance matrix (imatrix)",
-    "controlvector": "a control vector",
-    "embedding": "an embedding model",
-    "vocabulary": "a vocabulary without weights",
-    HEAD: "a head that drafts for a model (MTP), without the model",
-}
-_ADVICE = {
-    "mmproj": "name the language model that it belongs to",
-    "adapter": "it changes a model and cannot answer by itself; name the model",
-    "imatrix": "programs that quantise read it; name the model",
-    "controlvector": "it changes a model and cannot answer by itself; name the model",
-    "embedding": "it cannot write text",
-    "vocabulary": "`sharpi tokenize` reads it; a model is needed to write text",
-    HEAD: "name the model, and this file as --spec-draft-model",
+_CHANGES = "it changes a model and cannot answer by itself; name the model"
+# What each kind other than a model is, and what to do with it.
+_KINDS = {
+    "mmproj": ("an image projector (mmproj)", "name the language model that it belongs to"),
+    "adapter": ("a LoRA adapter", _CHANGES),
+    "imatrix": ("an importance matrix (imatrix)", "programs that quantise read it; name the model"),
+    "controlvector": ("a control vector", _CHANGES),
+    "embedding": ("an embedding model", "it cannot write text"),
+    "vocabulary": (
+        "a vocabulary without weights",
+        "`sharpi tokenize` reads it; a model is needed to write text",
+    ),
+    HEAD: (
+        "a head that drafts for a model (MTP), without the model",
+        "name the model, and this file as --spec-draft-model",
+    ),
 }
 _TYPES = ("mmproj", "adapter", "imatrix")  # values of general.type besides "model"
 _EMBEDDERS = {
@@ -65,7 +64,7 @@ def kind_of(file: GgufFile) -> str:
 
 def description(kind: str) -> str:
     """Returns the words for a kind other than MODEL, such as "a LoRA adapter"."""
-    return _DESCRIPTIONS[kind]
+    return _KINDS[kind][0]
 
 
 def may_be_model(path: Path) -> bool:
@@ -89,12 +88,9 @@ def require_model(file: GgufFile) -> None:
     beside = ""
     if kind in ("mmproj", "adapter", HEAD) and (names := list(_others(file.path))):
         beside = f"; beside it: {', '.join(names)}"
-    raise UnsupportedModelError(
-        printable(
-            f"{file.path}: this is {_DESCRIPTIONS[kind]}, not a language model;"
-            f" {_ADVICE[kind]}{beside}"
-        )
-    )
+    what, advice = _KINDS[kind]
+    message = f"{file.path}: this is {what}, not a language model; {advice}{beside}"
+    raise UnsupportedModelError(printable(message))
 
 
 def _is_head(file: GgufFile, architecture: str) -> bool:

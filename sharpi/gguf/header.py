@@ -4,6 +4,7 @@ Layout (GGUF specification, versions 2 and 3, little-endian): magic, version, te
 count; key-value pairs; tensor infos; then, aligned, the tensors' bytes.
 """
 
+import re
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -215,3 +216,27 @@ def describe_mistake(start: bytes) -> str:
     if not any(start):
         return "not a GGUF file: it begins with zeros, like an unfinished download"
     return "not a GGUF file: it does not begin with GGUF"
+
+
+# Tensors of routed experts: one for all experts of a layer, or one per expert (old Mixtral).
+_EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
+_LAYER = re.compile(r"blk\.(\d+)\.")
+
+
+def layer_of(name: str) -> int | None:
+    """Returns the index of the layer in a tensor's name; None for tensors outside the layers."""
+    match = _LAYER.match(name)
+    return int(match[1]) if match else None
+
+
+def is_routed(name: str) -> bool:
+    """Returns True if a tensor belongs to routed experts, of which a token uses only a few."""
+    return _EXPERT_TENSOR.search(name) is not None
+
+
+def is_expert_matrix(name: str) -> bool:
+    """Returns whether a tensor is a weight matrix of routed experts, not a bias.
+
+    The matrices may stay on disk, the biases may not.
+    """
+    return is_routed(name) and name.endswith(".weight")

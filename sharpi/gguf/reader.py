@@ -2,6 +2,8 @@
 
 import contextlib
 import mmap
+import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -13,13 +15,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.errors import close_matches, did_you_mean
+from sharpi.errors import did_you_mean
 from sharpi.gguf.cursor import MAX_HEAD_BYTES, file_error
 from sharpi.gguf.header import Header, TensorInfo, parse_header
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.quant_types import QuantType
-from sharpi.gguf.split_set import check_part, check_total, part_number, split_parts
 from sharpi.system.process import Closing
+
+_PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
 class Tensor(Struct, frozen=True, eq=False):
@@ -155,29 +158,72 @@ def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
     """
     path = Path(path)
     opened = _map(path)
-    parts = split_parts(path, opened[0].metadata, allows_missing=allows_missing_parts)
-    missing_parts = frozenset(
+    parts = _split_parts(path, opened[0].metadata, allows_missing=allows_missing_parts)
+    missing = frozenset(
         i for i, part in enumerate(parts) if allows_missing_parts and not part.exists()
     )
-    headers: list[Header] = []
-    tensors: dict[str, Tensor] = {}
-    num_bytes = 0
+    headers, tensors, num_bytes = list[Header](), dict[str, Tensor](), 0
     for index, part in enumerate(parts):
-        if index in missing_parts:
+        if index in missing:
             continue
         header, data = opened if part == path else _map(part)
-        check_part(part, header.metadata, index, len(parts))
+        _check_part(part, header.metadata, index, len(parts))
         _add_tensors(tensors, part, index, header, data)
         headers.append(header)
         num_bytes += len(data)
-    first = headers[0]
-    if not missing_parts:
-        check_total(parts[0], first.metadata, len(tensors))
+    first, total = headers[0], len(tensors)
+    expected = first.metadata.get_int("split.tensors.count", total)
+    if not missing and expected != total:
+        raise file_error(parts[0], f"the parts hold {total} tensors, not {expected}")
     read_only = MappingProxyType(tensors)
     return GgufFile(
-        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors,
-        missing_parts,
-    )  # fmt: skip
+        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors, missing
+    )
+
+
+def _split_parts(path: Path, metadata: Metadata, *, allows_missing: bool) -> list[Path]:
+    """Returns the paths of all parts of the model that `path` belongs to, in order.
+
+    Returns [path] if its metadata do not say that it is split, whatever its name.
+    """
+    match = _PART.fullmatch(path.name)
+    if match is None or (metadata.get_int("split.count", 1) or 1) == 1:
+        return [path]
+    number, count = int(match["number"]), int(match["count"])
+    if not 0 < number <= count:
+        raise file_error(path, f"part {number} of {count} is impossible; was the file renamed?")
+    parts = [_part_path(path, match["stem"], i, count) for i in range(1, count + 1)]
+    needed = "every machine needs the first part"
+    if not allows_missing:
+        needed = f"all {count} parts must be in one folder"
+    for part in parts[:1] if allows_missing else parts:
+        if not os.path.exists(part):
+            raise file_error(part, f"no such file; {needed}")
+    return parts
+
+
+def part_number(path: Path) -> int | None:
+    """Returns the part number, from 1, in a file name of a split model; None for other names."""
+    match = _PART.fullmatch(path.name)
+    return None if match is None else int(match["number"])
+
+
+def _part_path(beside: Path, stem: str, number: int, count: int) -> Path:
+    return beside.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf")
+
+
+def _check_part(path: Path, metadata: Metadata, index: int, count: int) -> None:
+    """Checks that `split.no` (from 0) and `split.count` agree with the file's name."""
+    stored_count = metadata.get_int("split.count", 1) or 1
+    number = metadata.get_int("split.no", 0) + 1
+    if (number, stored_count) == (index + 1, count):
+        return
+    wrong = f"though its name says {index + 1} of {count}"
+    if count == 1:
+        wanted = _part_path(path, path.stem, number, stored_count).name
+        wrong = f"rename it to {wanted}, and put the other parts beside it"
+    between = ";" if count == 1 else ","
+    raise file_error(path, f"holds part {number} of {stored_count}{between} {wrong}")
 
 
 def _nothing(num_bytes: int) -> npt.NDArray[np.uint8]:
@@ -223,9 +269,7 @@ def _near_names(path: Path) -> str:
         files = [each for each in path.parent.iterdir() if each.suffix.lower() == ".gguf"]
     except (OSError, ValueError):  # no such folder, or a NUL in the path
         return ""
-    names = [each.name for each in files if part_number(each) is None]
-    meant = close_matches(path.name, names, most=2)
-    return did_you_mean(path.name, [str(path.parent / name) for name in meant])
+    return did_you_mean(path.name, [each.name for each in files if part_number(each) is None], 2)
 
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.gguf.header import layer_of
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import layer_of
 from sharpi.model.assistant import Assistant, load_assistant
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer, LayerInputs, load_layer_gate, load_layer_inputs

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.gguf.header import is_expert_matrix, layer_of
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.gguf.summary import is_expert_matrix, layer_of
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
 from sharpi.model.mixers.mixer import MixerSettings

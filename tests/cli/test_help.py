@@ -1,7 +1,6 @@
 """The help: everyday options with -h, all with --help, in groups; and shell completion."""
 
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -57,16 +56,12 @@ def test_all_flags_of_run_with_those_of_experts_last(sharpi: CommandLine) -> Non
     assert len(headings) == len(set(headings))
 
 
-@pytest.mark.slow
-def test_on_a_terminal_the_groups_are_panels() -> None:
-    main, terminal = pty.openpty()
-    command = [sys.executable, "-m", "sharpi", "pull", "--help"]
-    done = subprocess.run(command, stdout=terminal, env=os.environ | {"COLUMNS": "80"}, check=True)
-    os.close(terminal)
-    text = os.read(main, 1 << 16).decode()
-    assert done.returncode == 0
-    assert "\u256d" in text  # the corner of a panel
-    assert "REPO[:QUANT]" in text
+def test_on_a_terminal_headings_are_bold(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharpi.cli.command.supports_styles", lambda stream: True)
+    assert "\x1b[1mMemory\x1b[0m:" in sharpi("plan", "--help").out
+    assert "\x1b[1mTalk\x1b[0m:" in sharpi("--help").out
 
 
 def test_commands_stand_under_what_they_are_for(sharpi: CommandLine) -> None:

@@ -10,8 +10,8 @@ from sharpi.engine.kv.kv_choice import gpu_buffers
 from sharpi.engine.placement.gpu_memory import gpu_scratch_bytes
 from sharpi.engine.settings import active_bytes, decide
 from sharpi.errors import UsageError
+from sharpi.gguf.header import is_routed
 from sharpi.gguf.reader import open_gguf
-from sharpi.gguf.summary import is_routed
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.topology import Core, Topology
 from sharpi.model.config import read_config

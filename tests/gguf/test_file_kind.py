@@ -8,8 +8,8 @@ from gguf import GGUFWriter
 
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.file_kind import kind_of, require_model
+from sharpi.gguf.file_summary import summarise
 from sharpi.gguf.reader import open_gguf
-from sharpi.gguf.summary import summarise
 
 Keys = dict[str, str | int | list[str]]
 

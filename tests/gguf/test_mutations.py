@@ -10,10 +10,10 @@ import gguf_bytes as pack
 import pytest
 
 from sharpi.errors import ModelFileError
+from sharpi.gguf.file_summary import summarise
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.gguf.string_array import StringArray
-from sharpi.gguf.summary import summarise
 
 NUM_SEEDS, MUTATIONS_PER_SEED = 8, 400
 PEAK_BYTES = 4 << 20

@@ -7,9 +7,9 @@ import gguf_bytes as pack
 import pytest
 
 from sharpi.errors import ModelFileError
+from sharpi.gguf.file_summary import FileSummary, QuantTypeSummary, TensorSummary, summarise
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import open_gguf
-from sharpi.gguf.summary import FileSummary, QuantTypeSummary, TensorSummary, summarise
 
 INFOS = (
     pack.info("token_embd.weight", [32, 10], QuantType.Q8_0, 0),
@@ -77,7 +77,7 @@ def test_the_tokenizer(summary: FileSummary) -> None:
     tokenizer = summary.tokenizer
     assert (tokenizer.model, tokenizer.pre, tokenizer.vocab_size) == ("gpt2", "qwen2", 10)
     assert tokenizer.special_ids == {"eos": 9, "eot": 8}
-    assert (tokenizer.has_chat_template, tokenizer.chat_template_length) == (True, 7)
+    assert tokenizer.chat_template_length == 7
     assert tokenizer.other_templates == ("tool_use",)
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_says_nothing(tmp_path: Path) -> None:
     assert (summary.architecture, summary.num_layers, summary.num_heads) == (None, None, None)
     assert (summary.num_parameters, summary.bits_per_weight) == (0, None)
     assert summary.tokenizer.vocab_size is None
-    assert not summary.tokenizer.has_chat_template
+    assert not summary.tokenizer.chat_template_length
     json.dumps(summary.to_dict(tensors=True))
 
 

@@ -7,16 +7,10 @@ many lines as fit on the screen. If stdout is no terminal, the text is printed u
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.reply import (
-    ReasoningStyle,
-    note_interrupted_prefill,
-    reasoning_splitter,
-    stream,
-)
-from sharpi.cli.output.loading import watched
+from sharpi.cli.chat.reply import ReasoningStyle, collect, reasoning_splitter, stream
 from sharpi.cli.output.terminal import can_draw, strip_controls
 from sharpi.cli.termination import uninterrupted
 from sharpi.system.process import notes_after_answer
@@ -45,20 +39,13 @@ def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
     if not can_draw(sys.stdout):
         stream(generation, ReasoningStyle(prompt))
         return
-    view, is_complete = AnswerView(prompt, is_plain), True
+    view = AnswerView(prompt, is_plain)
     try:
-        with closing(watched(generation)) as pieces:
-            for piece in pieces:
-                view.feed(piece)
-    except KeyboardInterrupt:
-        is_complete = False
+        collect(generation, view.feed)
     finally:
-        generation.close()
         # The terminal may have been closed.
         with suppress(OSError, KeyboardInterrupt), uninterrupted():
             view.end()
-    if not is_complete and not generation.ids:
-        note_interrupted_prefill(generation)
 
 
 class AnswerView:

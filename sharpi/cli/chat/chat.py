@@ -15,7 +15,7 @@ from sharpi.cli.chat.line_input import Input
 from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat, note_useless_options
 from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length, verbose_lines
 from sharpi.cli.chat.saved_conversation import show_messages
-from sharpi.cli.chat.slash_command import is_command, question_of
+from sharpi.cli.chat.slash_commands import SlashCommands, is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
@@ -102,7 +102,7 @@ class Chat:
         output_format: OutputFormat | None = None,
     ) -> None:
         self._open_model, self.settings = open_model, settings
-        self._lines, self._log, self._output_format = lines, log, output_format
+        self.lines, self.log, self._output_format = lines, log, output_format
         self._attached: list[str] = []
         self._model: AbstractContextManager[Engine] | None = None
         self.conversation: Conversation
@@ -118,20 +118,14 @@ class Chat:
         self._model = model
         self.description = f"{describe(engine)}\n{describe_place(engine)}"
         note_useless_options(engine, self.settings.conversation)
-        constrained = (
-            ConstrainedAnswers(self._output_format, engine.tokenizer)
-            if self._output_format
-            else None
-        )
-        options = self.settings.conversation
+        form, options = self._output_format, self.settings.conversation
+        constrained = ConstrainedAnswers(form, engine.tokenizer) if form else None
         self.conversation = Conversation(engine, self.settings.request, options, constrained)
 
     def close(self) -> None:
         """Closes the model and the log; a second call does nothing."""
-        model, self._model = self._model, None
-        if model is not None:
-            model.__exit__(None, None, None)
-        self._log.close()
+        self._leave_model()
+        self.log.close()
 
     def resume(self, messages: Sequence[Message], source: str) -> None:
         """Continues the conversation with `messages`, read from `source`.
@@ -139,24 +133,10 @@ class Chat:
         Raises UsageError if the model supports no system message and they have one.
         """
         self.conversation.restore(messages, source)
-        if self.is_interactive:
+        if self.lines.is_interactive:
             show_messages(messages)
 
-    @property
-    def is_interactive(self) -> bool:
-        """True if a user types at a terminal."""
-        return self._lines.is_interactive
-
-    @property
-    def can_edit(self) -> bool:
-        """True if the input has an editor, which can show a text for the user to change."""
-        return self._lines.has_editor
-
-    def confirm(self, question: str) -> bool:
-        """Asks the user a yes-or-no question; returns True for yes."""
-        return self._lines.confirm(question)
-
-    def run(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
+    def run(self, *, single_turn: bool = False) -> None:
         """Answers messages, and runs commands, until the input ends or the user leaves.
 
         With `single_turn`, it returns after the first answer.
@@ -166,17 +146,17 @@ class Chat:
             if text is None:
                 return
             try:
-                self._handle(text, run_command, single_turn)
+                self._handle(text, single_turn)
             except SharpiError as error:
                 print_error(str(error))
             except KeyboardInterrupt:  # outside an answer, or while a model is loading
-                if not self.is_interactive:
+                if not self.lines.is_interactive:
                     raise
                 print_stderr("Interrupted.")
 
-    def _handle(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
+    def _handle(self, text: str, single_turn: bool) -> None:
         if is_command(text):
-            run_command(text)
+            SlashCommands(self).run(text)
         elif text.strip() or self._attached:
             question = "".join([*self._attached, question_of(text)])
             self._attached.clear()
@@ -191,19 +171,16 @@ class Chat:
         while True:
             text, self.initial_text = self.initial_text, ""
             try:
-                return self._lines.read(text)
+                return self.lines.read(text)
             except KeyboardInterrupt:
-                if not self.is_interactive:
+                if not self.lines.is_interactive:
                     raise
                 print_stderr("Ctrl-D or /exit leaves.")
 
     def answer(self, question: str) -> None:
         """Answers a question and logs both; after SharpiError, the question is removed again."""
-        conversation = self.conversation
-        conversation.request, conversation.think = (
-            self.settings.request,
-            self.settings.conversation.think,
-        )
+        conversation, settings = self.conversation, self.settings
+        conversation.request, conversation.think = settings.request, settings.conversation.think
         generation = conversation.ask(question)
         self.write_log()
         try:
@@ -222,7 +199,7 @@ class Chat:
         if conversation.constrained is None:
             note_length(generation)
         note_incomplete_output(generation, conversation.constrained)
-        if self.settings.conversation.verbose:
+        if settings.conversation.verbose:
             for line in verbose_lines(generation.timings):
                 print_stderr(line)
 
@@ -230,24 +207,16 @@ class Chat:
         """Stores the text of the file `name`, which the next question will begin with."""
         self._attached.append(f"{name}:\n```\n{text.rstrip()}\n```\n\n")
 
-    def set(self, name: str, value: str) -> str:
-        """Changes a setting from the next answer on; returns its new value or raises UsageError."""
-        return self.settings.set(name, value)
-
     def reset(self) -> None:
         """Begins another conversation with the same system message."""
         self.conversation.reset()
         self._attached.clear()
-        self.begin_log()
-
-    def begin_log(self) -> None:
-        """Makes later messages a new conversation in the log; earlier ones stay there unchanged."""
-        self._log.begin_anew()
+        self.log.begin_anew()
 
     def write_log(self) -> None:
         """Writes the messages into the log."""
         with uninterrupted():
-            self._log.write(self.conversation.messages, self.conversation.model)
+            self.log.write(self.conversation.messages, self.conversation.model)
 
     def change_model(self, name: str) -> None:
         """Continues with another model; raises SharpiError, and keeps this model, if that fails."""

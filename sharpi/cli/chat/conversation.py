@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sharpi.cli.chat.prompt import ConstrainedAnswers, has_no_template, opening_ids, show_prompt
-from sharpi.cli.chat.saved_conversation import read_saved
 from sharpi.errors import TemplateError, UsageError
 from sharpi.settings import GenerationRequest
 from sharpi.settings.conversation import ConversationOptions
@@ -73,9 +72,6 @@ class Transcript:
                 self._segments.append((answer, ids))
                 at = begin
 
-    def _encoded(self, text: str, *, is_opening: bool) -> tuple[str, list[int]]:
-        return text, self._encode(text, is_opening=is_opening)
-
     def add_answer(self, text: str, ids: list[int]) -> None:
         """Stores the tokens that the model generated, if they decode to exactly `text`.
 
@@ -102,10 +98,10 @@ class Transcript:
             position += len(segment)
         return position
 
-    def _encode(self, text: str, *, is_opening: bool) -> list[int]:
+    def _encoded(self, text: str, *, is_opening: bool) -> tuple[str, list[int]]:
         if is_opening:
-            return opening_ids(self._tokenizer, text)
-        return self._tokenizer.encode(text, add_bos=False, parse_special=True)
+            return text, opening_ids(self._tokenizer, text)
+        return text, self._tokenizer.encode(text, add_bos=False, parse_special=True)
 
 
 class Conversation:
@@ -119,7 +115,8 @@ class Conversation:
         constrained: ConstrainedAnswers | None = None,
     ) -> None:
         self._engine, self.request = engine, request
-        self._has_no_template = has_no_template(engine, options)
+        # Whether the messages are one growing text, without roles.
+        self.has_no_template = has_no_template(engine, options)
         self.think, self._shows_prompts = options.think, options.verbose_prompt
         self._session = engine.session()
         self._transcript = Transcript(engine.tokenizer)
@@ -130,11 +127,6 @@ class Conversation:
         # Tokens that remain after messages were removed or loaded; None after an answer.
         self._kept: int | None = None
         self.set_system(options.system)
-
-    @property
-    def has_no_template(self) -> bool:
-        """True if the messages are joined to one text, because no chat template is used."""
-        return self._has_no_template
 
     @property
     def model(self) -> Path:
@@ -166,7 +158,7 @@ class Conversation:
 
         Raises UsageError for a text if there is no chat template.
         """
-        if text and self._has_no_template:
+        if text and self.has_no_template:
             raise UsageError("this model has no chat template, so it takes no system message")
         rest = self.messages[1:] if self.system is not None else self.messages
         self.messages = [_message("system", text), *rest] if text else list(rest)
@@ -192,16 +184,15 @@ class Conversation:
 
     def _ids(self) -> list[int]:
         """Returns the prompt's ids; answers found in the prompt cache keep their generated ids."""
-        known = self._known_answers
+        known = self._known_answers()
         if known is not None:
             said = [each["content"] for each in self.messages if each["role"] == "assistant"]
             self._transcript.recall(self.prompt, said, known.find)
         return self._transcript.ids_of(self.prompt)
 
-    @property
     def _known_answers(self) -> "AnswerIds | None":
-        cache = self._engine.page_store
-        return None if cache is None else cache.answers
+        store = self._engine.page_store
+        return None if store is None else store.answers
 
     def keep(self, generation: "Generation") -> None:
         """Adds the answer, complete or interrupted; if it is empty, removes the question."""
@@ -211,8 +202,8 @@ class Conversation:
             return
         self.messages.append(_message("assistant", generation.text))
         self._transcript.add_answer(generation.text, generation.ids)
-        if self._known_answers is not None:
-            self._known_answers.keep(generation.text, generation.ids)
+        if (known := self._known_answers()) is not None:
+            known.keep(generation.text, generation.ids)
 
     def forget_question(self) -> None:
         """Removes the newest message, since templates refuse two questions in a row."""
@@ -262,26 +253,19 @@ class Conversation:
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
-    def load(self, path: Path) -> None:
-        """Loads the messages of a saved conversation.
-
-        If the file is unusable, raises UsageError and leaves the conversation unchanged.
-        """
-        self.restore(read_saved(path).messages, str(path))
-
     def restore(self, messages: Iterable[Message], source: str) -> None:
         """Replaces the messages of the conversation.
 
         Raises UsageError, which names `source`, for a system message without a chat template.
         """
         messages = list(messages)
-        if self._has_no_template and any(message["role"] == "system" for message in messages):
+        if self.has_no_template and any(message["role"] == "system" for message in messages):
             raise UsageError(f"{source} has a system message, which this model does not take")
         self.messages = messages
         self._recount()
 
     def _render(self) -> str:
-        if self._has_no_template:
+        if self.has_no_template:
             return _one_text(self.messages)
         messages = [_without_channels(message) for message in self.messages]
         return self._engine.chat_format.render(messages, enable_thinking=self.think)

@@ -1,7 +1,7 @@
 """Streams an answer to stdout with its reasoning dimmed, and says how it ended and how fast."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -100,19 +100,17 @@ def stream(
     `echo` is printed with the first piece of text, so that a failing prefill leaves stdout empty.
     `wrap` breaks lines between words, for a terminal.
     """
-    is_complete, pending = True, echo
-    try:
-        with closing(watched(generation)) as pieces:
-            for piece in pieces:
-                shown, pending = _shown(pending, piece, style, wrap), ""
-                sys.stdout.write(shown)
-                sys.stdout.flush()
-    except KeyboardInterrupt:
-        is_complete = False
-    finally:
-        generation.close()
+    pending = echo if wrap is None else strip_controls(echo)
+
+    def show(piece: str) -> None:
+        nonlocal pending
+        shown = style.feed(piece if wrap is None else strip_controls(piece))
+        shown, pending = pending + shown, ""
+        sys.stdout.write(shown if wrap is None else wrap.feed(shown))
+        sys.stdout.flush()
+
+    is_complete = collect(generation, show)
     if not is_complete and not generation.ids:
-        note_interrupted_prefill(generation)
         return False
     end = "" if (pending + generation.text).endswith("\n") else "\n"
     rest = pending + style.end()
@@ -120,29 +118,24 @@ def stream(
     return is_complete
 
 
-def _shown(before: str, piece: str, style: ReasoningStyle, wrap: WordWrap | None) -> str:
-    if wrap is None:
-        return before + style.feed(piece)
-    return wrap.feed(strip_controls(before) + style.feed(strip_controls(piece)))
-
-
-def collect(generation: "Generation") -> bool:
-    """Runs the generation without printing it; returns False if Ctrl-C ended it early."""
+def collect(generation: "Generation", show: Callable[[str], None] | None = None) -> bool:
+    """Runs the generation and calls `show` with each piece; returns False if Ctrl-C ended it."""
+    is_complete = True
     try:
         with closing(watched(generation)) as pieces:
-            for _ in pieces:
-                pass
+            for piece in pieces:
+                if show is not None:
+                    show(piece)
     except KeyboardInterrupt:
-        return False
+        is_complete = False
     finally:
         generation.close()
-    return True
-
-
-def note_interrupted_prefill(generation: "Generation") -> None:
-    """Prints how many tokens of the prompt were computed when Ctrl-C interrupted its prefill."""
-    done, total = generation.num_prefilled, generation.timings.num_prompt_tokens
-    print_note(f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet")
+    if not is_complete and not generation.ids and show is not None:
+        done, total = generation.num_prefilled, generation.timings.num_prompt_tokens
+        print_note(
+            f"interrupted after {done} of {total} tokens of the prompt; there is no answer yet"
+        )
+    return is_complete
 
 
 def note_early_end(generation: "Generation") -> None:

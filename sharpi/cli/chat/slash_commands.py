@@ -1,21 +1,72 @@
-"""Runs the commands of a chat, which begin with a slash."""
+"""The commands of a chat, which begin with a slash: what each is for, and what it does."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.chat.chat import Chat
 from sharpi.cli.chat.chat_settings import INDENT
 from sharpi.cli.chat.reply import reasoning_of, verbose_lines
-from sharpi.cli.chat.saved_conversation import show_messages
-from sharpi.cli.chat.slash_command import ADVICE, COMMANDS, command_of
+from sharpi.cli.chat.saved_conversation import read_saved, show_messages
 from sharpi.cli.inputs import text_of_file
 from sharpi.cli.output.terminal import print_stderr, strip_controls
-from sharpi.errors import UsageError
+from sharpi.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from sharpi.cli.chat.chat import Chat
     from sharpi.cli.chat.conversation import Conversation
+
+COMMANDS = {  # each with its usage and its purpose
+    "/help": "show this help",
+    "/retry": "answer the last question again",
+    "/undo": "take the last question and its answer back",
+    "/edit": "take the last question back and change it",
+    "/reset": "clear the conversation, keep the system message",
+    "/save FILE": "write the conversation to FILE; -f replaces a file",
+    "/load FILE": "continue a saved conversation",
+    "/file FILE": "send the text of FILE along with the next question",
+    "/system TEXT": "set the system message; without TEXT show it",
+    "/set NAME VALUE": "change a setting, such as temp 0.2; without NAME show all",
+    "/model NAME": "go on with another model; without NAME show this one",
+    "/reasoning": "show the reasoning before the last answer",
+    "/stats": "show the context in use and the speed of the last answer",
+    "/experts": "show which experts were used, and their hits",
+    "/exit": "leave; so do /quit, /bye and Ctrl-D",
+}
+NAMES = tuple(usage.split()[0] for usage in COMMANDS)
+ALIASES = {"/?": "/help", "/quit": "/exit", "/bye": "/exit", "/clear": "/reset"}
+ADVICE = (
+    'A line that ends in \\ goes on in the next; """ opens and closes a block.',
+    "Alt-Enter or Ctrl-J begins a new line, Ctrl-R searches, Tab completes.",
+    "Two slashes ask a question that begins with one: //etc/hosts, what is in it?",
+    "Ctrl-C stops an answer and keeps its text so far.",
+)
+
+
+def is_command(text: str) -> bool:
+    """Returns whether a message is a command, rather than a question."""
+    line = text.lstrip()
+    return line.startswith("/") and not line.startswith("//")
+
+
+def question_of(text: str) -> str:
+    """Returns the question to ask; removes one of two leading slashes."""
+    line = text.lstrip()
+    return line[1:] if line.startswith("//") else text
+
+
+def command_of(line: str) -> tuple[str, str]:
+    """Splits a line into a command's full name and its arguments.
+
+    Raises UsageError for an unknown command.
+    """
+    name, _, rest = line.strip().partition(" ")
+    name = ALIASES.get(name, name)
+    if name in NAMES:
+        return name, rest.strip()
+    other = "; /help lists them, and // asks what begins with a slash"
+    raise UsageError(f"no command {name}{did_you_mean(name, [*NAMES, *ALIASES]) or other}")
+
 
 _NOT_COUNTED = "No experts were counted: there are none, or all fit and --expert-stats is not set."
 _REPLACE = "-f "
@@ -25,7 +76,7 @@ _USAGE_WIDTH = 17
 class SlashCommands:
     """Runs the slash commands of one chat; the method `_help` runs `/help`, and so on."""
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: "Chat") -> None:
         self._chat = chat
 
     def run(self, line: str) -> None:
@@ -39,8 +90,8 @@ class SlashCommands:
         return self._chat.conversation
 
     def _help(self, rest: str) -> None:
-        for command in COMMANDS:
-            print_stderr(f"{command.usage:{_USAGE_WIDTH}}{command.purpose}", _USAGE_WIDTH)
+        for usage, purpose in COMMANDS.items():
+            print_stderr(f"{usage:{_USAGE_WIDTH}}{purpose}", _USAGE_WIDTH)
         for line in ADVICE:
             print_stderr(line)
 
@@ -53,7 +104,7 @@ class SlashCommands:
         print_stderr(f"Took back: {' '.join(question.split())[:60]}")
 
     def _edit(self, rest: str) -> None:
-        if not self._chat.can_edit:
+        if not self._chat.lines.has_editor:
             raise UsageError("/edit needs a terminal with an editor; /undo takes a question back")
         self._chat.initial_text = self._conversation.undo_last()
         self._chat.write_log()
@@ -65,8 +116,8 @@ class SlashCommands:
     def _save(self, rest: str) -> None:
         replaces = rest.startswith(_REPLACE)
         path = _path(rest.removeprefix(_REPLACE), "/save")
-        if not replaces and self._chat.is_interactive and path.is_file():
-            replaces = self._chat.confirm(f"{path} exists. Replace it?")
+        if not replaces and self._chat.lines.is_interactive and path.is_file():
+            replaces = self._chat.lines.confirm(f"{path} exists. Replace it?")
             if not replaces:
                 print_stderr("Nothing was saved.")
                 return
@@ -75,8 +126,8 @@ class SlashCommands:
 
     def _load(self, rest: str) -> None:
         path = _path(rest, "/load")
-        self._conversation.load(path)
-        self._chat.begin_log()
+        self._conversation.restore(read_saved(path).messages, str(path))
+        self._chat.log.begin_anew()
         show_messages(self._conversation.messages)
         print_stderr(f"Loaded {_messages(self._conversation)} from {path}.")
 
@@ -99,7 +150,7 @@ class SlashCommands:
         if name and not value.strip():
             raise UsageError(f"/set {name} needs a value; /set lists what there is")
         if name:
-            print_stderr(self._chat.set(name, value.strip()))
+            print_stderr(self._chat.settings.set(name, value.strip()))
             return
         for line in self._chat.settings.lines():
             print_stderr(line, INDENT)

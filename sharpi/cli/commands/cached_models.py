@@ -43,13 +43,19 @@ def list_models(as_json: JsonOption = False) -> None:
 
 
 def _print_table(models: "list[CachedModel]") -> None:
-    width = max(len(str(model.name)) for model in models)
-    print(f"{'name':<{width}}  {'size':>10}  modified")
-    for model in models:
-        print(
-            f"{model.name!s:<{width}}  {format_bytes(model.size):>10}  {_day(model)}"
-            + ("" if model.is_complete else "  incomplete")
+    from sharpi.cli.output.tables import left, output_console, print_table, right
+
+    rows = [
+        (
+            str(each.name),
+            format_bytes(each.size),
+            _day(each),
+            "" if each.is_complete else "incomplete",
         )
+        for each in models
+    ]
+    columns = (*left("name"), *right("size"), *left("modified", ""))
+    print_table(output_console(), columns, rows)
 
 
 def _day(model: "CachedModel") -> str:

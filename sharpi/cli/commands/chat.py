@@ -54,7 +54,6 @@ def chat(
     from sharpi.cli.chat.chat_settings import ChatSettings
     from sharpi.cli.chat.prompt import refuse_contradictions
     from sharpi.cli.chat.saved_conversation import find_resumed
-    from sharpi.cli.chat.slash_commands import SlashCommands
     from sharpi.cli.log.conversation_log import ConversationLog
 
     refuse_contradictions(conversation)
@@ -75,11 +74,11 @@ def chat(
     log = ConversationLog("chat", is_wanted=not no_log, kept=kept)
     with Chat(open_model, settings, open_input(), log, wanted) as chat:
         chat.open(path)
-        if chat.is_interactive:
+        if chat.lines.is_interactive:
             print_stderr(greeting(chat.description, chat.conversation.has_no_template))
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
-        chat.run(SlashCommands(chat).run, single_turn=single_turn)
+        chat.run(single_turn=single_turn)
 
 
 def open_input() -> Input:

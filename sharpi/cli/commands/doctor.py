@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,6 @@ from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
-    from sharpi.hardware.info import GpuDriver
     from sharpi.hardware.report import HardwareReport
 
 _ALONE = ClusterConfig()
@@ -70,9 +69,10 @@ def doctor(
     from sharpi.hardware.report import examine
 
     report = examine(path)
-    advice = advise(report)
+    advice = list(advise(report))
     if as_json:
-        print(json.dumps(report.to_dict() | _also(advice)))
+        missing = [asdict(each) for each in advice]
+        print(json.dumps(report.to_dict() | {"missing": missing, "features": FEATURES}))
         return
     for heading, text in _rows(report):
         print(fitted(f"{heading:15}{text}", sys.stdout, indent=15))
@@ -106,10 +106,6 @@ def _show_links(cluster: ClusterConfig, *, as_json: bool) -> None:
         print(json.dumps(link_record(*found)))
     else:
         print_links(*found)
-
-
-def _also(advice: "Sequence[Advice]") -> dict[str, Any]:
-    return {"missing": [each.to_dict() for each in advice], "features": FEATURES}
 
 
 def _rows(report: "HardwareReport") -> Iterator[Row]:
@@ -184,7 +180,11 @@ def _rate(bytes_per_second: float | None) -> str:
     return "not measured" if bytes_per_second is None else f"{bytes_per_second / 1e9:.1f} GB/s"
 
 
-_HUGE_PAGES_ON = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+_PACKAGES = (
+    (("starlette", "uvicorn", "prometheus-client"), "sharpi serve"),
+    (("huggingface_hub",), "sharpi pull, and models by name"),
+    (("llguidance",), "--json-schema, --json-object and --grammar"),
+)
 
 
 class Advice(Struct, frozen=True):
@@ -194,81 +194,41 @@ class Advice(Struct, frozen=True):
     needed_for: str
     command: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Returns the advice as a JSON object."""
-        return asdict(self)
-
     def __str__(self) -> str:
         return f"{self.missing}, needed for {self.needed_for}: {self.command}"
 
 
-_DRIVER = Advice(
-    "NVIDIA driver",
-    "running on the GPU",
-    "sudo ubuntu-drivers install, or your system's equivalent",
-)
-_GPU = Advice(
-    "NVIDIA GPU", "more speed than the CPU's", "sharpi plan MODEL --vram 12GiB shows the gain"
-)
-
-
-# Packages, their purpose, and the command that installs them; None: a sharpi extra installs them.
-_PURPOSES = (
-    (("starlette", "uvicorn", "prometheus-client"), "sharpi serve", None),
-    (("huggingface_hub",), "sharpi pull, and models by name", None),
-    (("llguidance",), "--json-schema, --json-object and --grammar", None),
-    (("matplotlib",), "statistics as PNG", "pip install matplotlib"),
-)
-
-
-def advise(report: "HardwareReport") -> list[Advice]:
-    """Returns advice for each missing package, device or setting, the most urgent first."""
-    return [*_kernels(report), *_gpus(report), *_memory(report), *_disk(report), *_packages(report)]
-
-
-def _kernels(report: "HardwareReport") -> Iterator[Advice]:
+def advise(report: "HardwareReport") -> Iterator[Advice]:
+    """Yields advice for each missing package, device or setting, the most urgent first."""
     if report.kernels_fault:
-        yield Advice(
-            "CPU kernels",
-            "running any model",
-            "make run" if is_checkout() else "pip install --force-reinstall sharpi",
-        )
+        command = "make run" if is_checkout() else "pip install --force-reinstall sharpi"
+        yield Advice("CPU kernels", "running any model", command)
+    yield from _gpus(report)
+    if report.transparent_huge_pages == "never":
+        command = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+        yield Advice("huge pages", "fast slots and buffers", command)
+    if report.disk.fault:
+        yield Advice("disk rate", "planning models larger than RAM", "sharpi doctor FOLDER")
+    elif not report.disk.is_direct:
+        command = "mv the model to a local disk with ext4, xfs or btrfs"
+        yield Advice(f"direct reads on {report.disk.path}", "models larger than RAM", command)
+    for names, purpose in _PACKAGES:
+        if absent := [name for name in names if not report.packages[name]]:
+            yield Advice(" and ".join(absent), purpose, install_command())
+    if not report.packages["matplotlib"]:
+        yield Advice("matplotlib", "statistics as PNG", "pip install matplotlib")
 
 
 def _gpus(report: "HardwareReport") -> Iterator[Advice]:
-    if report.gpu_driver is None or not report.gpu_driver.gpus:
-        yield _DRIVER if report.has_gpu else _GPU
-        return
+    driver = report.gpu_driver
     absent = [name for name in ("torch", "cupy") if not report.packages[name]]
-    if absent:
-        command = install_command(_extra(report.gpu_driver))
-        yield Advice(" and ".join(absent), "running on a GPU", command)
-
-
-def _extra(driver: "GpuDriver") -> str:
-    """Returns the pip extra with packages for a CUDA version that this driver supports."""
-    return "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
-
-
-def _memory(report: "HardwareReport") -> Iterator[Advice]:
-    if report.transparent_huge_pages == "never":
-        yield Advice("huge pages", "fast slots and buffers", _HUGE_PAGES_ON)
-
-
-def _disk(report: "HardwareReport") -> Iterator[Advice]:
-    disk = report.disk
-    if disk.fault:
-        yield Advice("disk rate", "planning models larger than RAM", "sharpi doctor FOLDER")
-    elif not disk.is_direct:
-        yield Advice(
-            f"direct reads on {disk.path}",
-            "models larger than RAM",
-            "mv the model to a local disk with ext4, xfs or btrfs",
-        )
-
-
-def _packages(report: "HardwareReport") -> Iterator[Advice]:
-    for names, purpose, command in _PURPOSES:
-        absent = [name for name in names if not report.packages[name]]
+    if driver is not None and driver.gpus:
         if absent:
-            yield Advice(" and ".join(absent), purpose, command or install_command())
+            extra = "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
+            yield Advice(" and ".join(absent), "running on a GPU", install_command(extra))
+    elif report.has_gpu:
+        command = "sudo ubuntu-drivers install, or your system's equivalent"
+        yield Advice("NVIDIA driver", "running on the GPU", command)
+    else:
+        command = "sharpi plan MODEL --vram 12GiB shows the gain"
+        yield Advice("NVIDIA GPU", "more speed than the CPU's", command)

@@ -19,9 +19,9 @@ from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from sharpi.gguf.file_summary import FileSummary
     from sharpi.gguf.metadata import Metadata
     from sharpi.gguf.reader import GgufFile
-    from sharpi.gguf.summary import FileSummary
 
 _INDENT = 15  # the column of the texts
 Row = tuple[str, str]  # a heading and its text
@@ -41,8 +41,8 @@ def inspect(
     tokenizer and chat template. This also works for files that sharpi cannot run. With --check, the
     exit code is 1 if a tensor has NaN, infinities, zero scales or values out of range.
     """
+    from sharpi.gguf.file_summary import summarise
     from sharpi.gguf.reader import open_gguf
-    from sharpi.gguf.summary import summarise
 
     with open_gguf(model_path(model)) as file:
         if check:

@@ -1,10 +1,13 @@
 """`sharpi models`: well-known models with short names, and their expected speed on this machine."""
 
 import json
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 
+from sharpi.cli.output.terminal import fitted
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
 from sharpi.settings.option import Option
@@ -12,6 +15,7 @@ from sharpi.settings.option import Option
 if TYPE_CHECKING:
     from sharpi.hardware.info import HardwareInfo
     from sharpi.hub.catalogue import CatalogueEntry
+    from sharpi.tiers.plan import TierPlan
 
 
 def models(
@@ -34,9 +38,7 @@ def models(
     if as_json:
         print(json.dumps([_record(each, hardware) for each in entries]))
     else:
-        from sharpi.cli.output.models_table import print_models
-
-        print_models(entries, hardware)
+        _print(entries, hardware)
 
 
 def _hardware() -> "HardwareInfo":
@@ -66,3 +68,78 @@ def _record(entry: "CatalogueEntry", hardware: "HardwareInfo") -> dict[str, Any]
         "least_tokens_per_second_here": plan.speed.least_tokens_per_second if plan.fits else None,
         "tokens_per_second_here": plan.speed.tokens_per_second if plan.fits else None,
     }
+
+
+_NOTES = (
+    "All figures are approximate. G is GiB. RAM: for all weights and 4096 tokens of context. least:"
+    " what an MoE runs in with the rest on disk, slowly.",
+    "tokens/s: what to expect of this machine at least and at most, as `sharpi plan` computes it,"
+    " from the speed of RAM that other programs leave at this moment.",
+    "`sharpi run NAME` asks to fetch a model, `sharpi pull NAME` fetches it.",
+)
+
+
+def _print(entries: "Iterable[CatalogueEntry]", hardware: "HardwareInfo") -> None:
+    """Prints a row for each model with its default quant, and the sizes of its other quants."""
+    from sharpi.cli.output.tables import left, output_console, print_table, right
+
+    columns = (
+        *left("name"),
+        *right("total", rank=3),
+        *right("active", rank=2),
+        *left("quant"),
+        *right("file", "RAM"),
+        *right("least", rank=4),
+        *right("tokens/s"),
+        *left("from"),
+        *left("other quants", rank=5, wraps_at=12),
+        *left("model", rank=6, wraps_at=24),
+    )
+    console = output_console()
+    print_table(console, columns, [_cells(entry, hardware) for entry in entries])
+    console.print()
+    for note in _NOTES:
+        print(fitted(note, sys.stdout, 0))
+
+
+def _cells(entry: "CatalogueEntry", hardware: "HardwareInfo") -> tuple[str, ...]:
+    from sharpi.engine.placement.estimate import estimate, least_bytes, whole_bytes
+
+    plan = estimate(entry, entry.quant, hardware)
+    others = (f"{quant} {_size(entry.file_bytes(quant))}" for quant in entry.quants[1:])
+    return (
+        entry.name,
+        f"{entry.parameters:g}B",
+        f"{entry.active:g}B",
+        entry.quant,
+        _size(entry.file_bytes(entry.quant)),
+        _size(whole_bytes(entry, entry.quant, hardware)),
+        _size(least_bytes(entry, entry.quant, hardware)),
+        _speed(plan) if plan.fits else "-",
+        _source(plan),
+        ", ".join(others),
+        f"{entry.title}, {entry.repository}",
+    )
+
+
+def _speed(plan: "TierPlan") -> str:
+    """Returns the lowest and highest expected decode speed in tokens/s, such as `12-30`."""
+    least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
+    return f"{least:.2g}-{most:.2g}"
+
+
+def _size(count: int) -> str:
+    return f"~{count / (1 << 30):.1f}G"
+
+
+def _source(plan: "TierPlan") -> str:
+    """Returns the slowest source of weights, "GPU", "RAM" or "disk", or "does not fit"."""
+    from sharpi.tiers.plan import Tier
+
+    if not plan.fits:
+        return "does not fit"
+    if any(layer.experts is Tier.DISK for layer in plan.layers):
+        return "disk"
+    if all(layer.dense_weights is Tier.VRAM for layer in plan.layers):
+        return "GPU"
+    return "RAM"

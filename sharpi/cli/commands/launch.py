@@ -62,8 +62,8 @@ def launch(
 
 
 def _context_size(path: Path) -> int:
+    from sharpi.gguf.file_summary import summarise
     from sharpi.gguf.reader import open_gguf
-    from sharpi.gguf.summary import summarise
 
     with open_gguf(path) as file:
         return min(summarise(file).context_length or _MOST_CONTEXT, _MOST_CONTEXT)

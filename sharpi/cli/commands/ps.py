@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from sharpi.serve.host.running_servers import RunningServer
 
 _TIMEOUT_SECONDS = 3.0
-# The columns of the table; those of the highest rank are left out first on a narrow terminal.
-_COLUMNS = {
-    "MODEL": 0,
-    "URL": 0,
-    "STATE": 0,
-    "ANSWERS": 0,
-    "TOKENS/S": 1,
-    "MEMORY": 0,
-    "IDLE": 2,
-    "PID": 0,
-    "TIERS": 3,
-}
 
 
 def ps(as_json: JsonOption = False) -> None:
@@ -38,10 +26,17 @@ def ps(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(found))
     elif found:
-        from sharpi.cli.output.tables import Column, output_console, print_table
+        from sharpi.cli.output.tables import left, output_console, print_table
 
-        columns = [Column(heading, rank=rank) for heading, rank in _COLUMNS.items()]
-        print_table(output_console(), columns, [_row(about) for about in found])
+        columns = (
+            *left("MODEL", "URL", "STATE", "ANSWERS"),
+            *left("TOKENS/S", rank=1),
+            *left("MEMORY"),
+            *left("IDLE", rank=2),
+            *left("PID"),
+            *left("TIERS", rank=3),
+        )
+        print_table(output_console(), columns, map(_row, found))
     else:
         print_stderr("no server is running; `sharpi serve` starts one")
 

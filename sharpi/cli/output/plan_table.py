@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.tables import left, output_console, print_table, right
 from sharpi.cli.output.terminal import fitted
 from sharpi.tiers.plan import GpuPlace, LayerPlan, PlanLine, SlotStatus, Tier, TierPlan
 from sharpi.units import format_bytes, parse_size
@@ -22,24 +22,19 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _VRAM_SLOTS = "VRAM slots"
-_LINE_COLUMNS = (
-    Column("tier"),
-    Column("what"),
-    Column("size", is_right=True),
-    Column("why", rank=1, wraps_at=24),
-)
+_WHY = left("why", rank=1, wraps_at=24)
+_LINE_COLUMNS = (*left("tier", "what"), *right("size"), *_WHY)
 _LAYER_COLUMNS = (
-    Column("layers", wraps_at=14),
-    Column("dense"),
-    Column("size", is_right=True, rank=3),
-    Column("KV", is_right=True, rank=2),
-    Column("experts", is_right=True),
-    Column("each", is_right=True, rank=4),
-    Column(_VRAM_SLOTS, is_right=True),
-    Column("RAM slots", is_right=True),
-    Column("recommended", is_right=True, rank=5),
-    Column("status"),
-    Column("why", rank=1, wraps_at=24),
+    *left("layers", wraps_at=14),
+    *left("dense"),
+    *right("size", rank=3),
+    *right("KV", rank=2),
+    *right("experts"),
+    *right("each", rank=4),
+    *right(_VRAM_SLOTS, "RAM slots"),
+    *right("recommended", rank=5),
+    *left("status"),
+    *_WHY,
 )
 
 
@@ -154,12 +149,9 @@ def _speed(plan: TierPlan) -> Iterator[str]:
 
 
 _DIVISION_COLUMNS = (
-    Column("rank", is_right=True),
-    Column("machine"),
-    Column("layers"),
-    Column("needs", is_right=True),
-    Column("has", is_right=True),
-    Column("ms/token", is_right=True),
+    *right("rank"),
+    *left("machine", "layers"),
+    *right("needs", "has", "ms/token"),
 )
 
 
@@ -167,28 +159,32 @@ def print_division(
     path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
 ) -> None:
     """Prints a table of machines with their layers, then speed, missing RAM and lent experts."""
-    print(f"model    {path}")
+    record = division_record(path, division, hosts, loans)
     rows = [
         (
             str(rank),
-            host.name,
-            f"{first} to {end - 1}" if end > first else "none: it lends",
-            format_bytes(division.rank_bytes[rank]),
+            each["host"],
+            _layers_of(each),
+            format_bytes(each["num_bytes"]),
             _memory_of(host),
-            f"{division.stage_seconds[rank] * 1e3:.1f}",
+            f"{each['seconds_per_token'] * 1e3:.1f}",
         )
-        for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+        for rank, (each, host) in enumerate(zip(record["ranks"], hosts, strict=True))
     ]
-    print()
+    print(f"model    {path}\n")
     print_table(output_console(), _DIVISION_COLUMNS, rows)
-    print()
-    one, full = _rates(division, hosts)
+    one, full = record["tokens_per_second"], record["tokens_per_second_of_all"]
     count = sum(not host.only_lends for host in hosts)
-    print(f"speed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {count} or more")
+    print(f"\nspeed    at most {one:.1f} tokens/s of one sequence, {full:.1f} of {count} or more")
     if division.overflow:
         print(f"missing  {format_bytes(division.overflow)} of RAM: experts are read from disk")
     for line in loans:
         print(fitted(f"lends    {line}", sys.stdout, 9))
+
+
+def _layers_of(rank: dict[str, Any]) -> str:
+    first, end = rank["first_layer"], rank["end_layer"]
+    return f"{first} to {end - 1}" if end > first else "none: it lends"
 
 
 def _memory_of(host: "Host") -> str:
@@ -201,7 +197,10 @@ def division_record(
     path: Path, division: "Division", hosts: Sequence["Host"], loans: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns the division among machines, and the experts that they lend, as a JSON object."""
-    one, full = _rates(division, hosts)
+    from sharpi.engine.cluster.hosts_file import rates
+
+    one, full = rates(division, list(hosts))
+    ranks = zip(hosts, division.layers, division.rank_bytes, division.stage_seconds, strict=True)
     return {
         "model": str(path),
         "fits": not division.overflow,
@@ -214,27 +213,15 @@ def division_record(
                 "host": host.name,
                 "first_layer": first,
                 "end_layer": end,
-                "num_bytes": division.rank_bytes[rank],
-                "seconds_per_token": division.stage_seconds[rank],
+                "num_bytes": num_bytes,
+                "seconds_per_token": seconds,
             }
-            for rank, (host, (first, end)) in enumerate(zip(hosts, division.layers, strict=True))
+            for host, (first, end), num_bytes, seconds in ranks
         ],
     }
 
 
-def _rates(division: "Division", hosts: Sequence["Host"]) -> tuple[float, float]:
-    from sharpi.engine.cluster.hosts_file import rates
-
-    return rates(division, list(hosts))
-
-
 BACKEND = "gloo"
-_LINK_COLUMNS = (
-    Column("from"),
-    Column("to"),
-    Column("8 KB", is_right=True),
-    Column("bandwidth", is_right=True),
-)
 
 
 def print_links(
@@ -255,7 +242,7 @@ def print_links(
         for link in links
     ]
     print()
-    print_table(output_console(), _LINK_COLUMNS, rows)
+    print_table(output_console(), (*left("from", "to"), *right("8 KB", "bandwidth")), rows)
 
 
 def link_record(

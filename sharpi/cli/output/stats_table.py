@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from sharpi.cli.output.tables import Column, output_console, print_table
+from sharpi.cli.output.tables import Column, left, output_console, print_table, right
 from sharpi.cli.output.terminal import fitted
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
 from sharpi.experts.stats.stats import ExpertStats, LayerStats
@@ -25,19 +25,15 @@ _COLOURS = (16, 17, 54, 90, 126, 162, 197, 202, 208, 220)  # from black over red
 _LABEL_WIDTH = 6
 _SUMMARY_LABEL_WIDTH = 12
 _COLUMNS = (
-    Column("layer", is_right=True),
-    Column("slots", is_right=True),
-    Column("accesses", is_right=True),
-    Column("hits", is_right=True),
-    Column("in prompts", is_right=True, rank=4),
-    Column("in decode", is_right=True, rank=4),
-    Column("late", is_right=True, rank=3),
-    Column("loads", is_right=True),
-    Column("computed", is_right=True, rank=3),
-    Column("read", is_right=True, rank=2),
-    Column("stalled", is_right=True),
-    Column("top experts", rank=1, wraps_at=24),
-    Column("pinned", rank=5, wraps_at=12),
+    *right("layer", "slots", "accesses", "hits"),
+    *right("in prompts", "in decode", rank=4),
+    *right("late", rank=3),
+    *right("loads"),
+    *right("computed", rank=3),
+    *right("read", rank=2),
+    *right("stalled"),
+    *left("top experts", rank=1, wraps_at=24),
+    *left("pinned", rank=5, wraps_at=12),
 )
 
 
@@ -109,26 +105,20 @@ def _heat_cells(values: NDArray[np.float64], coloured: bool) -> list[tuple[str, 
 
 
 _SIMULATION_COLUMNS = (
-    Column("slots", is_right=True),
-    Column("policy"),
-    Column("hits %", is_right=True),
-    Column("loads/token", is_right=True),
-    Column("early", is_right=True, rank=1),
-    Column("of use", is_right=True, rank=2),
-    Column("reads/token", is_right=True, rank=3),
-    Column("us/token", is_right=True, rank=4),
+    *right("slots"),
+    *left("policy"),
+    *right("hits %", "loads/token"),
+    *right("early", rank=1),
+    *right("of use", rank=2),
+    *right("reads/token", rank=3),
+    *right("us/token", rank=4),
 )
-_BYTES = Column("loaded/token", is_right=True)
-_AROUND_PIN = (
-    Column("before pin %", is_right=True),
-    Column("after pin %", is_right=True),
-)
+_BYTES = right("loaded/token")
+_AROUND_PIN = right("before pin %", "after pin %")
 _PREDICTOR_COLUMNS = (
-    Column("guesses", is_right=True),
-    Column("predictor"),
-    Column("recall %", is_right=True),
-    Column("precision %", is_right=True),
-    Column("us/token", is_right=True),
+    *right("guesses"),
+    *left("predictor"),
+    *right("recall %", "precision %", "us/token"),
 )
 
 
@@ -138,7 +128,7 @@ def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
     Bytes are printed if the trace has expert sizes.
     """
     has_pin = any(row.lookups_before_pin is not None for row in rows)
-    size = [] if trace.expert_bytes is None else [_BYTES]
+    size = () if trace.expert_bytes is None else _BYTES
     columns = (*_SIMULATION_COLUMNS, *size, *(_AROUND_PIN if has_pin else ()))
     _print(trace, columns, list(_simulation_cells(rows, has_pin=has_pin)))
 

@@ -30,6 +30,16 @@ class Column(Struct, frozen=True):
     wraps_at: int = 0
 
 
+def left(*headings: str, rank: int = 0, wraps_at: int = 0) -> tuple[Column, ...]:
+    """Returns columns of texts."""
+    return tuple(Column(each, rank=rank, wraps_at=wraps_at) for each in headings)
+
+
+def right(*headings: str, rank: int = 0) -> tuple[Column, ...]:
+    """Returns columns of numbers."""
+    return tuple(Column(each, is_right=True, rank=rank) for each in headings)
+
+
 def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table with a bold heading, fitted to a terminal but complete in a pipe.
 

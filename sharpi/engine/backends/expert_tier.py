@@ -36,8 +36,8 @@ from sharpi.experts.stats.stats_collect import (
     view_of_store,
 )
 from sharpi.experts.stats.stats_merge import FreedSlots
+from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import is_expert_matrix
 from sharpi.model.config import ModelConfig
 from sharpi.settings import ExpertConfig
 from sharpi.system.memory import drop_pages

@@ -16,9 +16,8 @@ from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
 from sharpi.engine.placement.choice import NO_GPUS, GpuRates
 from sharpi.errors import ClusterError, UsageError
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.gguf.header import TensorInfo
+from sharpi.gguf.header import TensorInfo, layer_of
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig

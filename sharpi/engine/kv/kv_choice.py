@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
+from sharpi.gguf.header import is_routed, layer_of
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import is_routed, layer_of
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types

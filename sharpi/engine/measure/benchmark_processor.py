@@ -11,9 +11,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.engine.engine import Engine
+from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.quant_types import row_bytes
 from sharpi.gguf.reader import GgufFile, Tensor
-from sharpi.gguf.summary import is_expert_matrix
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.machine_limits import MachineLimits
 from sharpi.ops.cpu.program import IntArray

@@ -13,8 +13,8 @@ from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.policy_settings import POLICIES, PolicyKind
 from sharpi.experts.profile import load_profile
 from sharpi.gguf.copied import TensorCopies
+from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.reader import GgufFile
-from sharpi.gguf.summary import is_expert_matrix
 from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import is_extra, load_weights

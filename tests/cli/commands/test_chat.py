@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experts"))
 from expert_runs import a_run
 
 from sharpi.cli.chat.line_input import LineInput
-from sharpi.cli.chat.slash_command import NAMES
+from sharpi.cli.chat.slash_commands import NAMES
 from sharpi.errors import ContextFullError, TemplateError
 
 

@@ -8,8 +8,7 @@ import pytest
 from command_line import CommandLine
 from fake_engine import FakeEngine
 
-from sharpi.cli.chat.slash_command import ALIASES, NAMES
-from sharpi.cli.chat.slash_commands import SlashCommands
+from sharpi.cli.chat.slash_commands import ALIASES, NAMES, SlashCommands
 
 
 def talk(sharpi: CommandLine, *lines: str, flags: tuple[str, ...] = ()) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def quick(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_missing_on_a_healthy_machine() -> None:
-    assert advise(HEALTHY) == []
+    assert list(advise(HEALTHY)) == []
 
 
 def test_lists_what_can_be_switched_off(sharpi: CommandLine, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from streamed_models import (
 from sharpi.engine.engine import Engine
 from sharpi.errors import UsageError
 from sharpi.gguf.copied import copy_bytes
-from sharpi.gguf.summary import is_expert_matrix
+from sharpi.gguf.header import is_expert_matrix
 from sharpi.settings import ExpertConfig, SpeculationConfig
 from sharpi.system.files import ALIGNMENT
 from sharpi.tiers.plan import Purpose, Tier, TierPlan

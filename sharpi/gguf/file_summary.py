@@ -1,13 +1,12 @@
 """FileSummary: a description of a GGUF file as plain data, which `sharpi inspect` prints."""
 
-import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from sharpi.gguf.file_kind import kind_of
+from sharpi.gguf.header import is_routed
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.gguf.string_array import StringArray
@@ -26,11 +25,6 @@ class TokenizerSummary(Struct, frozen=True):
     special_ids: dict[str, int]  # token id by role: "bos", "eos", "eot" ...
     chat_template_length: int  # length in characters, 0 without a template
     other_templates: tuple[str, ...]  # names of further chat templates: "tool_use" ...
-
-    @property
-    def has_chat_template(self) -> bool:
-        """True if the file has a default chat template."""
-        return self.chat_template_length > 0
 
 
 def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
@@ -62,11 +56,6 @@ def _vocab_size(metadata: Metadata) -> int | None:
     return metadata.get_int(key, minimum=0) if key in metadata else None
 
 
-# Tensors of routed experts: one for all experts of a layer, or one per expert (old Mixtral).
-_EXPERT_TENSOR = re.compile(r"_exps\.|\.ffn_(gate|up|down)\.\d+\.")
-_LAYER = re.compile(r"blk\.(\d+)\.")
-
-
 class TensorSummary(Struct, frozen=True):
     """The name, type, shape and size of one tensor of a file."""
 
@@ -86,25 +75,6 @@ class QuantTypeSummary(Struct, frozen=True):
     num_bytes: int
 
 
-def layer_of(name: str) -> int | None:
-    """Returns the index of the layer in a tensor's name; None for tensors outside the layers."""
-    match = _LAYER.match(name)
-    return int(match[1]) if match else None
-
-
-def is_routed(name: str) -> bool:
-    """Returns True if a tensor belongs to routed experts, of which a token uses only a few."""
-    return _EXPERT_TENSOR.search(name) is not None
-
-
-def is_expert_matrix(name: str) -> bool:
-    """Returns whether a tensor is a weight matrix of routed experts, not a bias.
-
-    The matrices may stay on disk, the biases may not.
-    """
-    return is_routed(name) and name.endswith(".weight")
-
-
 def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> int:
     """Returns the number of parameters that one token uses.
 
@@ -120,25 +90,19 @@ def count_active(tensors: Iterable[Tensor], num_experts: int, num_used: int) -> 
 
 def summarise_quant_types(tensors: Iterable[Tensor]) -> tuple[QuantTypeSummary, ...]:
     """Returns one summary per quant type, the type with the most bytes first."""
-    counts: Counter[str] = Counter()
-    values: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
+    by_type: dict[str, list[Tensor]] = {}
     for tensor in tensors:
-        name = tensor.quant_type.name
-        counts[name] += 1
-        values[name] += tensor.num_values
-        sizes[name] += tensor.num_bytes
-    return tuple(
-        QuantTypeSummary(name, counts[name], values[name], size)
-        for name, size in sizes.most_common()
+        by_type.setdefault(tensor.quant_type.name, []).append(tensor)
+    summaries = (
+        QuantTypeSummary(
+            name,
+            len(own),
+            sum(each.num_values for each in own),
+            sum(each.num_bytes for each in own),
+        )
+        for name, own in by_type.items()
     )
-
-
-def summarise_tensor(tensor: Tensor) -> TensorSummary:
-    """Returns the summary of one tensor."""
-    return TensorSummary(
-        tensor.name, tensor.quant_type.name, tensor.shape, tensor.num_bytes, tensor.part
-    )
+    return tuple(sorted(summaries, key=lambda each: -each.num_bytes))
 
 
 class FileSummary(Struct, frozen=True):
@@ -210,7 +174,10 @@ def summarise(file: GgufFile) -> FileSummary:
         num_kv_heads=keys.per_layer("attention.head_count_kv"),
         quant_types=summarise_quant_types(tensors),
         tokenizer=summarise_tokenizer(file.metadata),
-        tensors=tuple(summarise_tensor(tensor) for tensor in tensors),
+        tensors=tuple(
+            TensorSummary(each.name, each.quant_type.name, each.shape, each.num_bytes, each.part)
+            for each in tensors
+        ),
     )
 
 
