@@ -22,11 +22,14 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
 _SHOWN = 60  # characters of a value that a message shows
 
 
-class Option(Struct, frozen=True):
-    """The names, help and values of an option, or of an argument if there are no names."""
-
+class _Named(Struct, frozen=True):
     names: str  # and the value's: `-c --ctx-size N`, `--think/--no-think` for a switch, `MODEL`
     help: str
+
+
+class Option(_Named, frozen=True, kw_only=True):
+    """The names, help and values of an option, or of an argument if it has no flags."""
+
     min: float | None = None
     max: float | None = None
     is_repeated: bool = False  # each flag adds a value to a tuple

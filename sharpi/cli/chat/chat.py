@@ -15,7 +15,6 @@ from sharpi.cli.chat.line_input import Input
 from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat, note_useless_options
 from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length, verbose_lines
 from sharpi.cli.chat.saved_conversation import show_messages
-from sharpi.cli.chat.slash_commands import SlashCommands, is_command, question_of
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
@@ -90,6 +89,18 @@ def _place(engine: "Engine") -> str:
 OpenModel = Callable[[Path], AbstractContextManager["Engine"]]
 
 
+def is_command(text: str) -> bool:
+    """Returns whether a message is a command, rather than a question."""
+    line = text.lstrip()
+    return line.startswith("/") and not line.startswith("//")
+
+
+def question_of(text: str) -> str:
+    """Returns the question to ask; removes one of two leading slashes."""
+    line = text.lstrip()
+    return line[1:] if line.startswith("//") else text
+
+
 class Chat:
     """The loop of a chat: reads messages, and answers them with the model that it opened."""
 
@@ -136,7 +147,7 @@ class Chat:
         if self.lines.is_interactive:
             show_messages(messages)
 
-    def run(self, *, single_turn: bool = False) -> None:
+    def run(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
         """Answers messages, and runs commands, until the input ends or the user leaves.
 
         With `single_turn`, it returns after the first answer.
@@ -146,7 +157,7 @@ class Chat:
             if text is None:
                 return
             try:
-                self._handle(text, single_turn)
+                self._handle(text, run_command, single_turn)
             except SharpiError as error:
                 print_error(str(error))
             except KeyboardInterrupt:  # outside an answer, or while a model is loading
@@ -154,9 +165,9 @@ class Chat:
                     raise
                 print_stderr("Interrupted.")
 
-    def _handle(self, text: str, single_turn: bool) -> None:
+    def _handle(self, text: str, run_command: Callable[[str], None], single_turn: bool) -> None:
         if is_command(text):
-            SlashCommands(self).run(text)
+            run_command(text)
         elif text.strip() or self._attached:
             question = "".join([*self._attached, question_of(text)])
             self._attached.clear()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sharpi.cli.chat.chat import Chat
 from sharpi.cli.chat.chat_settings import INDENT
 from sharpi.cli.chat.reply import reasoning_of, verbose_lines
 from sharpi.cli.chat.saved_conversation import read_saved, show_messages
@@ -13,7 +14,6 @@ from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from sharpi.cli.chat.chat import Chat
     from sharpi.cli.chat.conversation import Conversation
 
 COMMANDS = {  # each with its usage and its purpose
@@ -43,18 +43,6 @@ ADVICE = (
 )
 
 
-def is_command(text: str) -> bool:
-    """Returns whether a message is a command, rather than a question."""
-    line = text.lstrip()
-    return line.startswith("/") and not line.startswith("//")
-
-
-def question_of(text: str) -> str:
-    """Returns the question to ask; removes one of two leading slashes."""
-    line = text.lstrip()
-    return line[1:] if line.startswith("//") else text
-
-
 def command_of(line: str) -> tuple[str, str]:
     """Splits a line into a command's full name and its arguments.
 
@@ -76,7 +64,7 @@ _USAGE_WIDTH = 17
 class SlashCommands:
     """Runs the slash commands of one chat; the method `_help` runs `/help`, and so on."""
 
-    def __init__(self, chat: "Chat") -> None:
+    def __init__(self, chat: Chat) -> None:
         self._chat = chat
 
     def run(self, line: str) -> None:

@@ -54,6 +54,7 @@ def chat(
     from sharpi.cli.chat.chat_settings import ChatSettings
     from sharpi.cli.chat.prompt import refuse_contradictions
     from sharpi.cli.chat.saved_conversation import find_resumed
+    from sharpi.cli.chat.slash_commands import SlashCommands
     from sharpi.cli.log.conversation_log import ConversationLog
 
     refuse_contradictions(conversation)
@@ -78,7 +79,7 @@ def chat(
             print_stderr(greeting(chat.description, chat.conversation.has_no_template))
         if resumed is not None:
             chat.resume(resumed.messages, resumed.source)
-        chat.run(single_turn=single_turn)
+        chat.run(SlashCommands(chat).run, single_turn=single_turn)
 
 
 def open_input() -> Input:
