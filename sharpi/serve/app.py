@@ -21,8 +21,9 @@ from sharpi.serve.http.endpoint import Endpoint, EndpointTable, page_endpoints
 from sharpi.serve.http.errors import ApiError, error_response
 from sharpi.serve.http.openapi import openapi_endpoint
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
+from sharpi.serve.llamacpp import routes as llamacpp_routes
 from sharpi.serve.openai import routes as openai_routes
-from sharpi.serve.status import slot_routes, status_routes, token_routes
+from sharpi.serve.status import slot_routes, status_routes
 from sharpi.serve.status.live_experts import live_experts_endpoint
 
 _SEE_PATHS = "; /openapi.json lists every path"
@@ -65,7 +66,6 @@ def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None =
 def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> list[Endpoint]:
     described = [
         *api_endpoints(host, chats),
-        *token_routes.endpoints(chats),
         *status_routes.endpoints(host),
         *slot_routes.endpoints(host, slot_folder),
         live_experts_endpoint(host),
@@ -74,8 +74,9 @@ def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> 
 
 
 def api_endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
-    """Returns the endpoints of OpenAI's and Anthropic's APIs."""
-    return [*openai_routes.endpoints(host, chats), *anthropic_routes.endpoints(host, chats)]
+    """Returns the endpoints of OpenAI's and Anthropic's APIs, and of llama.cpp's own."""
+    apis = (openai_routes, anthropic_routes, llamacpp_routes)
+    return [each for api in apis for each in api.endpoints(host, chats)]
 
 
 def _refuse(request: Request, error: Exception) -> Response:

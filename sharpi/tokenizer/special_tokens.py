@@ -61,6 +61,7 @@ class SpecialTokens(Struct, frozen=True):
     end_ids: frozenset[int]  # tokens that end a generation
     hidden_ids: frozenset[int]  # tokens that control the model and are not text
     found: tuple[SpecialToken, ...]  # longest text first
+    roles: Mapping[str, int]  # ids by role, such as "fim_pre"
 
     def split(self, text: str, *, parse_hidden: bool) -> list[str | int]:
         """Splits a text into plain text and ids of special tokens, in order.
@@ -93,7 +94,7 @@ def find_special_tokens(vocabulary: Vocabulary, ids: Mapping[str, int]) -> Speci
     hidden = {token.token_id for token in found if token.is_hidden}
     # Reasoning markers are shown as text, whatever kind the file gives them.
     hidden.difference_update(_present(REASONING_TEXTS, ids))
-    return SpecialTokens(kinds, frozenset(ends), frozenset(hidden), found)
+    return SpecialTokens(kinds, frozenset(ends), frozenset(hidden), found, named)
 
 
 def _cut(part: str | int, token: SpecialToken) -> list[str | int]:

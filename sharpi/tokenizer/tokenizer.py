@@ -102,6 +102,10 @@ class Tokenizer:
             if token.is_hidden or token.token_id in self.end_ids or _is_marker(token.text)
         )
 
+    def role_id(self, role: str) -> int | None:
+        """Returns the id of the token with a role such as "fim_pre"; None without one."""
+        return self._special.roles.get(role)
+
     def id_of(self, text: str) -> int | None:
         """Returns the id of the token with exactly this text in the file; None without one."""
         return self._ids.get(text)

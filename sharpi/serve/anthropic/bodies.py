@@ -38,6 +38,13 @@ class MessageBody(Body):
     role: Literal["user", "assistant", "system"]
     content: Blocks
 
+    @property
+    def has_result(self) -> bool:
+        """True if the message has the result of a tool."""
+        return any(
+            not isinstance(each, str) and each.type == "tool_result" for each in self.content
+        )
+
 
 class ToolBody(Body):
     """A tool that the client offers; one with another type is run by Anthropic's servers."""

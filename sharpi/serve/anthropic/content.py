@@ -26,7 +26,7 @@ def system_of(body: CountBody) -> list[Message]:
 def messages_of(body: CountBody) -> list[Message]:
     """Returns all messages of the body in OpenAI's form; a picture in a question is refused."""
     messages: list[Message] = []
-    answered = last_answer(each.role for each in body.messages)
+    answered = last_answer("tool" if each.has_result else each.role for each in body.messages)
     for index, each in enumerate(body.messages):
         messages += _messages(each, f"messages[{index}].content" if index > answered else None)
     return messages

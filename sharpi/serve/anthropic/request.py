@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.dialogue.tools import Tool, ToolChoice
@@ -62,16 +61,8 @@ def choice_of(body: ChoiceBody | None, tools: tuple[Tool, ...]) -> ToolChoice:
     return ToolChoice(_MODES[body.type], name, not body.disable_parallel_tool_use)
 
 
-class MessagesRequest(Struct, frozen=True):
-    """The ChatCall of a /v1/messages request, and how its answer is sent."""
-
-    call: ChatCall
-    is_stream: bool = False
-    shows_thinking: bool = True  # whether the reasoning is sent
-
-
-def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
-    """Translates the body to a MessagesRequest; raises ApiError for contradictory values."""
+def messages_call(body: MessagesBody, host: ModelHost) -> tuple[ChatCall, bool]:
+    """Translates the body to a ChatCall, and to whether its reasoning is sent; raises ApiError."""
     call, shows_thinking = _call(body, host)
     if call.thinking.budget is not None and call.thinking.budget >= body.max_tokens:
         raise_invalid("thinking", "must have budget_tokens less than max_tokens")
@@ -81,7 +72,7 @@ def messages_request(body: MessagesBody, host: ModelHost) -> MessagesRequest:
         sampling=sampling_of(body, host.settings.sampling),
         logit_bias=logit_bias_of(body, host.tokenizer.vocab_size),
     )
-    return MessagesRequest(replace(call, request=request), body.stream or False, shows_thinking)
+    return replace(call, request=request), shows_thinking
 
 
 def counted_call(body: CountBody, host: ModelHost) -> ChatCall:

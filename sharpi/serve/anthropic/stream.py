@@ -1,19 +1,18 @@
-"""MessageEvents turns an answer into events of Anthropic's API, and MessageBuilder joins them."""
+"""Turns an answer into a message of Anthropic's API, or into the events of its stream."""
 
 import json
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
-from sharpi.serve.chat.chat_call import (
-    AnswerDeltaOrEnd,
-    AnswerEnd,
-    EndReason,
-    PromptRequest,
-    Usage,
-)
+from sharpi.serve.anthropic.bodies import MessagesBody
+from sharpi.serve.anthropic.request import messages_call
+from sharpi.serve.chat.answer_reading import Block, answer_events, collect, new_id
+from sharpi.serve.chat.answering import Answering
+from sharpi.serve.chat.chat_call import AnswerDeltaOrEnd, AnswerEnd, EndReason, Usage
+from sharpi.serve.chat.chat_model import ChatModel
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.errors import ApiError, anthropic_body
 from sharpi.serve.http.event_stream import Events, named_event
 
 _STOP_REASONS: dict[EndReason, str] = {
@@ -29,93 +28,70 @@ _PING = named_event({"type": "ping"})
 Event: TypeAlias = dict[str, Any]
 
 
-class MessageBuilder:
-    """Builds the message of an answer that is not streamed, from its stream events."""
+class Messages(Answering):
+    """Answers a conversation with the next message."""
 
-    def __init__(self) -> None:
-        self.message: Event = {}
-        self._pieces: list[str] = []
+    def __init__(self, body: MessagesBody, model: ChatModel, host: ModelHost) -> None:
+        call, self._shows_thinking = messages_call(body, host)
+        requests = model.prompt_requests(call)
+        super().__init__(host, requests, is_stream=body.stream, notes=call.notes)
+        self._message: Event = {
+            "id": new_id("msg_"),
+            "type": "message",
+            "role": "assistant",
+            "model": host.model_id,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": len(requests[0].prompt_ids), "output_tokens": 0},
+        }
 
-    def take(self, event: Event) -> None:
-        """Adds an event to the message."""
-        match event["type"]:
-            case "message_start":
-                self.message = event["message"]
-            case "content_block_start":
-                self.message["content"].append(event["content_block"])
-                self._pieces = []
-            case "content_block_delta":
-                self._take_delta(event["delta"])
-            case "content_block_stop":
-                self._finish(self.message["content"][-1])
-            case "message_delta":
-                self.message |= event["delta"] | {"usage": event["usage"]}
+    def events(self) -> Events:
+        writer = MessageEvents(self._message, self._shows_thinking)
+        return answer_events(
+            self.host,
+            self.prompt_requests,
+            lambda _, item: map(named_event, writer.of(item)),
+            _PING,
+        )
 
-    def _take_delta(self, delta: Event) -> None:
-        if delta["type"] == "signature_delta":
-            self.message["content"][-1]["signature"] = delta["signature"]
-        else:
-            self._pieces.append(delta.get("text") or delta.get("thinking") or delta["partial_json"])
+    async def whole(self) -> Event:
+        [collected] = await collect(self.host, self.prompt_requests)
+        assert collected.end is not None
+        content = [self._block(each) for each in collected.blocks]
+        usage = {"usage": _usage(collected.end.usage)}
+        return self._message | {"content": content} | _stop(collected.end) | usage
 
-    def _finish(self, block: Event) -> None:
-        text = "".join(self._pieces)
-        match block["type"]:
-            case "tool_use":
-                block["input"] = _arguments(text)
-            case "thinking":
-                block["thinking"] = text
-            case _:
-                block["text"] = text
+    def error_event(self, error: ApiError) -> bytes:
+        return named_event(anthropic_body(error))
+
+    def _block(self, block: Block) -> Event:
+        match block.kind:
+            case "text":
+                return {"type": "text", "text": block.text}
+            case "reasoning":
+                text = block.text if self._shows_thinking else ""
+                return {"type": "thinking", "thinking": text, "signature": _SIGNATURE}
+        call = {"type": "tool_use", "id": new_id("toolu_"), "name": block.name}
+        return call | {"input": _arguments(block.text)}
 
 
 def _arguments(text: str) -> object:
     """Parses a tool call's arguments; returns an empty object if the answer cut them off."""
     try:
-        return json.loads(text or "{}")
+        return json.loads(text)
     except ValueError:
         return {}
-
-
-def message_events(host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool) -> Events:
-    """Returns the server-sent events of a streamed answer."""
-    writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
-    return answer_events(
-        host, [prompt_request], lambda _, item: map(named_event, writer.of(item)), _PING
-    )
-
-
-async def whole_message(
-    host: ModelHost, prompt_request: PromptRequest, shows_thinking: bool
-) -> Event:
-    """Generates an answer that is not streamed, and returns its message."""
-    writer = MessageEvents(host.model_id, len(prompt_request.prompt_ids), shows_thinking)
-    builder = MessageBuilder()
-    async with answers(host, [prompt_request]) as items:
-        async for numbered in items:
-            if numbered is not None:
-                for event in writer.of(numbered[1]):
-                    builder.take(event)
-    return builder.message
 
 
 class MessageEvents:
     """Converts the parts of an answer to stream events, in blocks of one type each."""
 
-    def __init__(self, model_id: str, num_prompt: int, shows_thinking: bool) -> None:
-        self._shows_thinking = shows_thinking
+    def __init__(self, message: Event, shows_thinking: bool) -> None:
+        self._message, self._shows_thinking = message, shows_thinking
         self._open: str | None = None
         self._index = -1
         self._has_begun = False
-        self._message: Event = {
-            "id": new_id("msg_"),
-            "type": "message",
-            "role": "assistant",
-            "model": model_id,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": num_prompt, "output_tokens": 0},
-        }
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
         """Yields the stream events for one part of the answer, or for its end."""
@@ -168,9 +144,12 @@ class MessageEvents:
 
     def _end(self, end: AnswerEnd) -> Iterator[Event]:
         yield from self._close()
-        delta = {"stop_reason": _STOP_REASONS[end.reason], "stop_sequence": end.stop}
-        yield {"type": "message_delta", "delta": delta, "usage": _usage(end.usage)}
+        yield {"type": "message_delta", "delta": _stop(end), "usage": _usage(end.usage)}
         yield {"type": "message_stop"}
+
+
+def _stop(end: AnswerEnd) -> Event:
+    return {"stop_reason": _STOP_REASONS[end.reason], "stop_sequence": end.stop}
 
 
 def _usage(usage: Usage) -> Event:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -150,7 +150,8 @@ class _Progress(Struct):
             max(self.num_generated, finish_info.timings.num_generated_tokens),
             self.num_reasoning,
         )
-        return AnswerEnd(self._reason(finish_info), usage, finish_info.stop)
+        reason = self._reason(finish_info)
+        return AnswerEnd(reason, usage, finish_info.stop, finish_info.timings)
 
     def _reason(self, finish_info: FinishInfo) -> EndReason:
         if finish_info.reason == "stop" and self.num_calls:
@@ -199,55 +200,62 @@ def new_id(prefix: str) -> str:
     return prefix + secrets.token_hex(12)
 
 
-class CollectedCall(Struct):
-    """A tool call with the JSON text of its arguments."""
+class Block(Struct):
+    """Text, reasoning or a tool call, in the order of the answer."""
 
-    name: str
-    deltas: list[str] = field(default_factory=list)
+    kind: Literal["text", "reasoning", "call"]
+    name: str = ""  # of the tool
+    pieces: list[str] = field(default_factory=list)
 
     @property
-    def arguments(self) -> str:
-        """The JSON text of the arguments; `{}` if the model generated none."""
-        return "".join(self.deltas) or "{}"
+    def text(self) -> str:
+        """The text; for a call the JSON text of its arguments, `{}` if there is none."""
+        return "".join(self.pieces) or ("{}" if self.kind == "call" else "")
 
 
 class CollectedAnswer(Struct):
     """All parts of one answer that were received so far."""
 
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[CollectedCall] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     tokens: list[SampledToken] = field(default_factory=list)
     end: AnswerEnd | None = None  # None until the answer has ended
 
     @property
     def text(self) -> str:
         """The text of the answer, without reasoning and tool calls."""
-        return "".join(self.texts)
+        return "".join(each.text for each in self.blocks if each.kind == "text")
 
     @property
     def reasoning(self) -> str:
         """The reasoning before the answer."""
-        return "".join(self.thoughts)
+        return "".join(each.text for each in self.blocks if each.kind == "reasoning")
+
+    @property
+    def calls(self) -> list[Block]:
+        """The tool calls."""
+        return [each for each in self.blocks if each.kind == "call"]
 
     def add(self, item: AnswerDeltaOrEnd) -> None:
         """Adds one part of the answer, or its end."""
         if isinstance(item, AnswerEnd):
             self.end = item
-        else:
-            self.tokens += item.tokens
-            self._take(item.event)
-
-    def _take(self, event: AnswerEvent) -> None:
-        match event:
-            case Text(text):
-                self.texts.append(text)
-            case Reasoning(text):
-                self.thoughts.append(text)
+            return
+        self.tokens += item.tokens
+        match item.event:
             case CallBegin(_, name):
-                self.calls.append(CollectedCall(name))
+                self.blocks.append(Block("call", name))
             case CallArguments(index, text):
-                self.calls[index].deltas.append(text)
+                self.calls[index].pieces.append(text)
+            case Text(text):
+                self._add_text("text", text)
+            case Reasoning(text):
+                self._add_text("reasoning", text)
+
+    def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
+        if text and (not self.blocks or self.blocks[-1].kind != kind):
+            self.blocks.append(Block(kind))
+        if text:
+            self.blocks[-1].pieces.append(text)
 
 
 async def collect(

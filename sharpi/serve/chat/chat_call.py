@@ -3,6 +3,7 @@
 PromptRequest asks for one answer to it; AnswerDelta and AnswerEnd are the parts of the answer.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,6 +11,7 @@ from msgspec import Struct, field
 
 from sharpi.dialogue.answer_text import AnswerEvent
 from sharpi.dialogue.tools import Tool, ToolChoice
+from sharpi.engine.sampling.generation_state import Timings
 from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.host.answer_group import AnswerRequest
 from sharpi.serve.http.errors import raise_invalid
@@ -71,9 +73,12 @@ def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
 def last_answer(roles: Iterable[str | None]) -> int:
     """Returns the index of the assistant's last message; -1 without one.
 
-    What comes before it is history, which is read and not judged.
+    What comes before it is history, which is read and not judged. So is what comes after the result
+    of a tool: clients send the pictures of a result as a user's message.
     """
-    return max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    own = [(i, role) for i, role in enumerate(roles) if role in ("assistant", "tool", "function")]
+    index, role = own[-1] if own else (-1, None)
+    return index if role in ("assistant", None) else sys.maxsize
 
 
 _KINDS = ("image", "audio", "video", "file", "document")
@@ -121,6 +126,7 @@ class AnswerEnd(Struct, frozen=True):
     reason: EndReason
     usage: Usage
     stop: str | None = None  # the stop string that ended the answer
+    timings: Timings = field(default_factory=Timings)
 
 
 AnswerDeltaOrEnd: TypeAlias = AnswerDelta | AnswerEnd

@@ -160,7 +160,7 @@ def generation_of(
     body: GenerationBody, host: ModelHost, max_tokens: int | None, num_logprobs: int | None
 ) -> GenerationRequest:
     """Builds the GenerationRequest from a body; raises ApiError for another model's name."""
-    if body.model is not None:
+    if body.model:
         host.require_model(body.model)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return GenerationRequest(

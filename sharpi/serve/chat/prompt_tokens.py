@@ -23,6 +23,7 @@ from typing import Any
 
 from sharpi.errors import ContextFullError, too_long_prompt
 from sharpi.serve.chat.chat_call import Message
+from sharpi.serve.http.errors import raise_invalid
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 MARK = "\ufdd0"  # a noncharacter, which appears in no text
@@ -75,6 +76,40 @@ class PromptLimit:
 
     def _too_long(self, num_at_least: int) -> ContextFullError:
         return too_long_prompt(f"at least {num_at_least}", self._context_size, "raise it with -c")
+
+
+MAX_PROMPTS = 128
+_PROMPT_FORMS = "must be a string, a list of strings, of ids, or of lists of ids"
+
+
+def prompts_of(value: Any, limit: PromptLimit) -> list[tuple[str, list[int]]]:
+    """Returns text and ids of each prompt in a request's `prompt`; raises ApiError.
+
+    A prompt is a text, or a list of ids, among which may be texts.
+    """
+    is_one = not isinstance(value, list) or any(isinstance(each, int) for each in value)
+    values = [value] if is_one else value
+    if not values:
+        raise_invalid("prompt", _PROMPT_FORMS)
+    if len(values) > MAX_PROMPTS:
+        raise_invalid("prompt", f"must have {MAX_PROMPTS} prompts at most")
+    return [_prompt(each, limit) for each in values]
+
+
+def _prompt(value: Any, limit: PromptLimit) -> tuple[str, list[int]]:
+    tokenizer, ids = limit.tokenizer, list[int]()
+    for number, part in enumerate(value if isinstance(value, list) else [value]):
+        if isinstance(part, str):
+            ids += limit.encode(part, add_bos=tokenizer.add_bos and number == 0)
+        elif isinstance(part, int):
+            ids.append(part)
+        else:
+            raise_invalid("prompt", _PROMPT_FORMS)
+    if not ids:
+        raise_invalid("prompt", "is empty, and the model has no BOS token")
+    if not all(0 <= token_id < tokenizer.vocab_size for token_id in ids):
+        raise_invalid("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
+    return value if isinstance(value, str) else tokenizer.decode(ids), ids
 
 
 class PromptMemory:

@@ -16,9 +16,8 @@ from sharpi.serve.chat.generation_body import (
 )
 from sharpi.serve.http.body import Body
 
-MAX_TOOLS, MAX_PROMPTS = 256, 128
+MAX_TOOLS = 256
 Mode = Literal["auto", "none", "required"]
-Prompt = str | list[str | int | list[Any]]
 
 
 class Part(Body):
@@ -138,7 +137,7 @@ class ChatBody(GenerationBody, kw_only=True):
 class CompletionsBody(GenerationBody, kw_only=True):
     """Prompts to continue."""
 
-    prompt: Prompt
+    prompt: str | list[str | int | list[Any]]
     n: Count | None = None
     best_of: int | None = None  # must equal n, because every answer is sent
     echo: bool | None = None
@@ -169,7 +168,8 @@ class InputItem(Body):
     def speaker(self) -> str:
         """The role of whoever wrote the item; reasoning and calls are the assistant's."""
         kind = self.type or "message"
-        return self.role or "user" if kind == "message" else "assistant"
+        other = "tool" if kind.endswith("_output") else "assistant"
+        return self.role or "user" if kind == "message" else other
 
 
 class ReasoningBody(Body):

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
 from sharpi.engine.sampling.generation_state import PrefillProgress
-from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import (
     CollectedAnswer,
     answer_events,
@@ -18,6 +19,7 @@ from sharpi.serve.chat.answer_reading import (
     new_id,
     total_usage,
 )
+from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import (
     AnswerDeltaOrEnd,
     AnswerEnd,
@@ -26,74 +28,13 @@ from sharpi.serve.chat.chat_call import (
     Usage,
     call_message,
 )
+from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.logprobs import chat_logprobs
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.errors import ApiError, openai_body
 from sharpi.serve.http.event_stream import DONE, Events, data_event
+from sharpi.serve.openai.bodies import ChatBody
+from sharpi.serve.openai.chat_request import chat_call
 from sharpi.tokenizer.tokenizer import Tokenizer
-
-_LEAST = -9999.0  # OpenAI's value for a token that is impossible
-
-
-def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-    """Returns the `logprobs` object of a chat choice: text, bytes and alternatives per token."""
-    return {"content": listed_logprobs(tokenizer, tokens), "refusal": None}
-
-
-def listed_logprobs(tokenizer: Tokenizer, tokens: Iterable[SampledToken]) -> list[dict[str, Any]]:
-    """Returns an entry for each token, in the form of /v1/chat/completions and /v1/responses."""
-    return [
-        _entry(tokenizer, token.id, token.logprob)
-        | {"top_logprobs": [_entry(tokenizer, *each) for each in token.alternatives]}
-        for token in tokens
-    ]
-
-
-class LegacyLogprobs:
-    """Builds the `logprobs` objects of one completion; text offsets continue between calls."""
-
-    def __init__(self, tokenizer: Tokenizer, offset: int = 0) -> None:
-        self._tokenizer, self._offset = tokenizer, offset
-
-    def of(self, tokens: Iterable[SampledToken]) -> dict[str, Any]:
-        """Returns the four lists for the next tokens: texts, logprobs, alternatives and offsets."""
-        entry: dict[str, Any] = {
-            "tokens": [],
-            "token_logprobs": [],
-            "top_logprobs": [],
-            "text_offset": [],
-        }
-        for token in tokens:
-            text = _text(self._tokenizer, token.id)
-            best = token.alternatives
-            entry["tokens"].append(text)
-            # The first token of an echoed prompt, which nothing precedes.
-            is_first = token.logprob is None
-            entry["token_logprobs"].append(None if is_first else _finite(token.logprob))
-            entry["top_logprobs"].append(None if is_first else self._best(best))
-            entry["text_offset"].append(self._offset)
-            self._offset += len(text)
-        return entry
-
-    def _best(self, best: Iterable[tuple[int, float]]) -> dict[str, float]:
-        return {_text(self._tokenizer, token_id): _finite(logprob) for token_id, logprob in best}
-
-
-def _entry(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
-    return {
-        "token": _text(tokenizer, token_id),
-        "logprob": _finite(logprob),
-        "bytes": list(tokenizer.token_bytes(token_id)),
-    }
-
-
-def _text(tokenizer: Tokenizer, token_id: int) -> str:
-    return tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-
-
-def _finite(logprob: float | None) -> float:
-    """Returns the logprob, at least -9999, because JSON has no infinity."""
-    return _LEAST if logprob is None else max(logprob, _LEAST)
-
 
 _ID_PREFIX = "chatcmpl-"
 _FINISH: dict[EndReason, str] = {
@@ -105,31 +46,36 @@ _FINISH: dict[EndReason, str] = {
 }
 
 
-async def chat_completion(
-    host: ModelHost, prompt_requests: Sequence[PromptRequest], tokenizer: Tokenizer
-) -> dict[str, Any]:
-    """Generates answers that are not streamed; returns the body, with a choice per request."""
-    collected = await collect(host, prompt_requests)
-    usage = total_usage([each.end.usage for each in collected if each.end], len(prompt_requests))
-    return {
-        **completion_head(host, "chat.completion", _ID_PREFIX),
-        "choices": [_choice(number, each, tokenizer) for number, each in enumerate(collected)],
-        "usage": usage_body(usage),
-    }
+class ChatAnswers(Answering):
+    """Answers a chat with the next message."""
 
+    def __init__(self, body: ChatBody, model: ChatModel, host: ModelHost) -> None:
+        call = chat_call(body, host)
+        requests = model.prompt_requests(call)
+        if body.stream and body.return_progress:
+            requests = [replace(each, wants_progress=True) for each in requests]
+        super().__init__(host, requests, is_stream=body.stream, notes=call.notes)
+        self._tokenizer = model.tokenizer
+        options = body.stream_options
+        self._includes_usage = options is not None and bool(options.include_usage)
 
-def chat_chunks(
-    host: ModelHost,
-    prompt_requests: Sequence[PromptRequest],
-    tokenizer: Tokenizer,
-    includes_usage: bool,
-) -> Events:
-    """Returns the server-sent events of a stream; `includes_usage` adds one with the usage."""
-    head = completion_head(host, "chat.completion.chunk", _ID_PREFIX)
-    if includes_usage:
-        head["usage"] = None
-    chunks = [_ChoiceChunks(number, tokenizer) for number in range(len(prompt_requests))]
-    return choice_events(host, prompt_requests, head, chunks, len(prompt_requests), includes_usage)
+    async def whole(self) -> dict[str, Any]:
+        collected = await collect(self.host, self.prompt_requests)
+        usage = total_usage([each.end.usage for each in collected if each.end], len(collected))
+        return {
+            **completion_head(self.host, "chat.completion", _ID_PREFIX),
+            "choices": [_choice(i, each, self._tokenizer) for i, each in enumerate(collected)],
+            "usage": usage_body(usage),
+        }
+
+    def events(self) -> Events:
+        head = completion_head(self.host, "chat.completion.chunk", _ID_PREFIX)
+        if self._includes_usage:
+            head["usage"] = None
+        count = len(self.prompt_requests)
+        chunks = [_ChoiceChunks(number, self._tokenizer) for number in range(count)]
+        requests, usage = self.prompt_requests, self._includes_usage
+        return choice_events(self.host, requests, head, chunks, count, usage)
 
 
 class _ChoiceChunks:
@@ -184,7 +130,7 @@ def _choice(number: int, collected: CollectedAnswer, tokenizer: Tokenizer) -> di
 
 
 def _message(collected: CollectedAnswer) -> dict[str, Any]:
-    calls = [call_message(new_id("call_"), each.name, each.arguments) for each in collected.calls]
+    calls = [call_message(new_id("call_"), each.name, each.text) for each in collected.calls]
     message: dict[str, Any] = {
         "role": "assistant",
         "content": None if calls and not collected.text else collected.text,
@@ -231,11 +177,6 @@ def progress_body(progress: PrefillProgress) -> dict[str, Any]:
         "processed": progress.num_done,
         "time_ms": round(1000 * progress.seconds),
     }
-
-
-def error_event(error: ApiError) -> bytes:
-    """Returns the server-sent event that reports an error in a stream that has begun."""
-    return data_event(openai_body(error))
 
 
 async def choice_events(

@@ -1,72 +1,28 @@
-"""ChatRoute: translates the body of /v1/chat/completions to a ChatCall, and responds to it."""
+"""Translates the body of /v1/chat/completions to a ChatCall."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat.chat_call import (
     ChatCall,
     Message,
-    PromptRequest,
     call_message,
     last_answer,
     left_out,
 )
-from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.errors import raise_invalid
-from sharpi.serve.http.event_stream import event_stream
 from sharpi.serve.openai.bodies import CallBody, ChatBody, MessageBody, text_of
-from sharpi.serve.openai.chat import chat_chunks, chat_completion, error_event
 from sharpi.serve.openai.tools import OfferedTools, choice_of, tools_of
 
 _SAME_ROLES = {"developer": "system", "function": "tool"}
 
 
-class ChatRoute:
-    """The handler of /v1/chat/completions."""
-
-    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
-        self._host, self._chats = host, chats
-
-    async def respond(self, request: Request) -> Response:
-        """Answers a chat with the next message."""
-        model = await self._chats.get()
-
-        def prepare(body: ChatBody) -> tuple[ChatRequest, list[PromptRequest]]:
-            asked = chat_request(body, self._host)
-            return asked, model.prompt_requests(asked.call)
-
-        asked, prompt_requests = await prepared(request, ChatBody, prepare)
-        headers = self._host.note((*asked.call.notes, *prompt_requests[0].notes))
-        if asked.wants_progress:
-            prompt_requests = [replace(each, wants_progress=True) for each in prompt_requests]
-        if asked.is_stream:
-            chunks = chat_chunks(self._host, prompt_requests, model.tokenizer, asked.includes_usage)
-            return await event_stream(chunks, error_event, headers)
-        answer = await chat_completion(self._host, prompt_requests, model.tokenizer)
-        return JSONResponse(answer, headers=headers)
-
-
-class ChatRequest(Struct, frozen=True):
-    """The ChatCall of a /v1/chat/completions request, and how its answers are sent."""
-
-    call: ChatCall
-    is_stream: bool
-    includes_usage: bool  # a stream ends with its usage
-    wants_progress: bool = False  # a stream begins with the progress of the prompt
-
-
-def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
-    """Translates the body to a ChatRequest; raises ApiError for contradictory values."""
+def chat_call(body: ChatBody, host: ModelHost) -> ChatCall:
+    """Translates the body to a ChatCall; raises ApiError for contradictory values."""
     limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages, prefill = _messages_and_prefill(body)
@@ -75,23 +31,18 @@ def chat_request(body: ChatBody, host: ModelHost) -> ChatRequest:
     if body.tools or body.tool_choice is not None:
         offered = tools_of(body.tools)
         choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, offered.tools)
-    thinking = thinking_of(body, body.reasoning_effort)
-    call = ChatCall(
+    return ChatCall(
         messages,
         request,
         tools,
         choice,
         answer_shape(body),
-        thinking,
+        thinking_of(body, body.reasoning_effort),
         prefill,
         body.n or 1,
         offered.is_strict,
         left_out(offered.left_out),
     )
-    includes_usage = body.stream_options is not None and body.stream_options.include_usage
-    is_stream = body.stream or False
-    wants_progress = is_stream and bool(body.return_progress)
-    return ChatRequest(call, is_stream, bool(includes_usage), wants_progress)
 
 
 def _num_logprobs(body: ChatBody) -> int | None:

@@ -1,203 +1,99 @@
 """/v1/completions: its body as tokenized prompts, and its responses, whole or streamed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import aclosing
 from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import replace
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import collect, total_usage
-from sharpi.serve.chat.chat_call import (
-    AnswerDelta,
-    AnswerDeltaOrEnd,
-    AnswerEnd,
-    AnswerShape,
-    EndReason,
-    PromptRequest,
-)
-from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.chat.answering import Answering
+from sharpi.serve.chat.chat_call import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, EndReason
+from sharpi.serve.chat.chat_model import ChatModel
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of
-from sharpi.serve.chat.prompt_tokens import PromptLimit
+from sharpi.serve.chat.logprobs import LegacyLogprobs
+from sharpi.serve.chat.prompt_tokens import prompts_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.errors import raise_invalid
-from sharpi.serve.http.event_stream import Events, event_stream
-from sharpi.serve.openai.bodies import MAX_PROMPTS, CompletionsBody
-from sharpi.serve.openai.chat import (
-    LegacyLogprobs,
-    choice_events,
-    completion_head,
-    error_event,
-    usage_body,
-)
-from sharpi.settings import GenerationRequest
-from sharpi.tokenizer.tokenizer import Tokenizer
+from sharpi.serve.http.event_stream import Events
+from sharpi.serve.openai.bodies import CompletionsBody
+from sharpi.serve.openai.chat import choice_events, completion_head, usage_body
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
-
-
-class CompletionsRequest(Struct, frozen=True):
-    """The prompts of a /v1/completions request, and how their answers are sent."""
-
-    prompts: tuple[list[int], ...]  # token ids
-    echoes: tuple[str, ...]  # for each prompt, the text to put before its answers, or ""
-    request: GenerationRequest
-    shape: AnswerShape
-    num_answers: int  # for each prompt
-    is_stream: bool
-    includes_usage: bool  # a stream ends with its usage
-    # For each prompt to echo, its tokens with log probabilities; empty until they are computed.
-    scored: tuple[Sequence[SampledToken], ...] = ()
-
-    @property
-    def wants_scores(self) -> bool:
-        """True if the prompts need log probabilities, because they are echoed with them."""
-        return any(self.echoes) and self.request.num_logprobs is not None
-
-
-def completions_request(
-    body: CompletionsBody, host: ModelHost, limit: PromptLimit
-) -> CompletionsRequest:
-    """Translates the body to a CompletionsRequest; tokenizes its prompts, which may be slow.
-
-    Raises ApiError and ContextFullError.
-    """
-    num_answers = body.n or 1
-    if body.best_of not in (None, num_answers):
-        raise_invalid("best_of", "cannot be honoured: every answer is sent; leave it out")
-    if body.logprobs is None or isinstance(body.logprobs, bool):
-        num_logprobs = 0 if body.logprobs else None
-    else:
-        num_logprobs = body.logprobs
-    max_tokens = first_limit(body.max_tokens, body.n_predict, _DEFAULT_TOKENS)
-    request = generation_of(body, host, max_tokens, num_logprobs)
-    prompts = [_prompt(each, limit) for each in _prompts(body.prompt)]
-    options = body.stream_options
-    return CompletionsRequest(
-        tuple(ids for _, ids in prompts),
-        tuple(text for text, _ in prompts) if body.echo else ("",) * len(prompts),
-        request,
-        answer_shape(body),
-        num_answers,
-        body.stream or False,
-        bool(options is not None and options.include_usage),
-    )
-
-
-def _prompts(value: Any) -> list[str | list[int]]:
-    """Returns a list of prompts, each a string or a list of token ids; raises ApiError."""
-    if isinstance(value, str) or (value and isinstance(value[0], int)):
-        value = [value]
-    if not value:
-        raise_invalid("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
-    if len(value) > MAX_PROMPTS:
-        raise_invalid("prompt", f"must have {MAX_PROMPTS} prompts at most")
-    return list(value)
-
-
-def _prompt(value: str | list[Any], limit: PromptLimit) -> tuple[str, list[int]]:
-    tokenizer = limit.tokenizer
-    if isinstance(value, str):
-        ids = limit.encode(value, add_bos=tokenizer.add_bos)
-    elif isinstance(value, list) and all(isinstance(each, int) for each in value):
-        ids = value
-    else:
-        raise_invalid("prompt", "must be a string, a list of strings, of ids, or of lists of ids")
-    if not ids:
-        raise_invalid("prompt", "is empty, and the model has no BOS token")
-    if not all(0 <= token_id < tokenizer.vocab_size for token_id in ids):
-        raise_invalid("prompt", f"has ids that are not from 0 to {tokenizer.vocab_size - 1}")
-    return value if isinstance(value, str) else tokenizer.decode(ids), ids
-
-
 _FINISH: dict[EndReason, str] = {"stop": "stop", "stop_string": "stop"}
 _CUT = "length"
 
 
-class CompletionsRoute:
-    """The handler of /v1/completions."""
+class Completions(Answering):
+    """Continues the text of one or more prompts."""
 
-    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
-        self._host, self._chats = host, chats
+    def __init__(self, body: CompletionsBody, model: ChatModel, host: ModelHost) -> None:
+        self._num_answers = body.n or 1
+        if body.best_of not in (None, self._num_answers):
+            raise_invalid("best_of", "cannot be honoured: every answer is sent; leave it out")
+        self._num_logprobs = body.logprobs
+        if body.logprobs is None or isinstance(body.logprobs, bool):
+            self._num_logprobs = 0 if body.logprobs else None
+        max_tokens = first_limit(body.max_tokens, body.n_predict, _DEFAULT_TOKENS)
+        request = generation_of(body, host, max_tokens, self._num_logprobs)
+        self._prompts = prompts_of(body.prompt, model.limit)
+        requests = model.completion_requests(
+            [ids for _, ids in self._prompts], request, answer_shape(body), self._num_answers
+        )
+        super().__init__(host, requests, is_stream=body.stream)
+        self._echoes, self._tokenizer = bool(body.echo), model.tokenizer
+        options = body.stream_options
+        self._includes_usage = options is not None and bool(options.include_usage)
 
-    async def respond(self, request: Request) -> Response:
-        """Continues the text of one or more prompts."""
-        model = await self._chats.get()
+    async def whole(self) -> dict[str, Any]:
+        choices = await self._choices()
+        collected = await collect(self.host, self.prompt_requests)
+        ends = [each.end for each in collected if each.end]
+        usage = total_usage([end.usage for end in ends], self._num_answers)
+        answers = [
+            choice.chunk(AnswerDelta(Text(each.text), tuple(each.tokens)))
+            | {"finish_reason": _FINISH.get(end.reason, _CUT)}
+            for choice, each, end in zip(choices, collected, ends, strict=True)
+        ]
+        return {**self._head(), "choices": answers, "usage": usage_body(usage)}
 
-        def prepare(body: CompletionsBody) -> tuple[CompletionsRequest, list[PromptRequest]]:
-            asked = completions_request(body, self._host, model.limit)
-            return asked, model.completion_requests(
-                asked.prompts, asked.request, asked.shape, asked.num_answers
+    async def events(self) -> Events:
+        choices, each, usage = await self._choices(), self._num_answers, self._includes_usage
+        stream = choice_events(self.host, self.prompt_requests, self._head(), choices, each, usage)
+        async with aclosing(stream) as events:
+            async for event in events:
+                yield event
+
+    async def _choices(self) -> list["_Choice"]:
+        """Returns the converters of all answers; computes log probabilities of echoed prompts."""
+        scored: list[list[SampledToken]] = [[] for _ in self._prompts]
+        if self._echoes and self._num_logprobs is not None:
+            scored = [await self.host.scored(ids, self._num_logprobs) for _, ids in self._prompts]
+        return [
+            self._choice(number, self._prompts[number // self._num_answers][0], prompt_scores)
+            for number, prompt_scores in enumerate(
+                each for each in scored for _ in range(self._num_answers)
             )
+        ]
 
-        asked, prompt_requests = await prepared(request, CompletionsBody, prepare)
-        asked = await with_scores(self._host, asked)
-        headers = self._host.note(prompt_requests[0].notes)
-        if asked.is_stream:
-            chunks = completion_chunks(self._host, asked, prompt_requests, model.tokenizer)
-            return await event_stream(chunks, error_event, headers)
-        answer = await completion(self._host, asked, prompt_requests, model.tokenizer)
-        return JSONResponse(answer, headers=headers)
+    def _choice(self, number: int, prompt: str, scored: list[SampledToken]) -> "_Choice":
+        echo, logprobs = prompt if self._echoes else "", None
+        if self._num_logprobs is not None:
+            logprobs = LegacyLogprobs(self._tokenizer, 0 if scored else len(echo))
+        return _Choice(number, echo, scored, logprobs)
 
-
-async def with_scores(host: ModelHost, asked: CompletionsRequest) -> CompletionsRequest:
-    """Adds the log probabilities of the prompts to a request with `echo` and `logprobs`.
-
-    Returns other requests unchanged.
-    """
-    num_best = asked.request.num_logprobs
-    if not asked.wants_scores or num_best is None:
-        return asked
-    return replace(asked, scored=tuple([await host.scored(ids, num_best) for ids in asked.prompts]))
-
-
-async def completion(
-    host: ModelHost,
-    asked: CompletionsRequest,
-    prompt_requests: list[PromptRequest],
-    tokenizer: Tokenizer,
-) -> dict[str, Any]:
-    """Generates answers that are not streamed; returns the body, with choices by prompt."""
-    collected = await collect(host, prompt_requests)
-    ends = [each.end for each in collected if each.end]
-    choices = []
-    for number, (each, end) in enumerate(zip(collected, ends, strict=True)):
-        choice = _Choice(number, asked, tokenizer)
-        whole = AnswerDelta(Text(each.text), tuple(each.tokens))
-        choices.append(choice.chunk(whole) | {"finish_reason": _FINISH.get(end.reason, _CUT)})
-    usage = total_usage([end.usage for end in ends], asked.num_answers)
-    return {**_head(host), "choices": choices, "usage": usage_body(usage)}
-
-
-def completion_chunks(
-    host: ModelHost,
-    asked: CompletionsRequest,
-    prompt_requests: list[PromptRequest],
-    tokenizer: Tokenizer,
-) -> Events:
-    """Returns the server-sent events of a stream."""
-    choices = [_Choice(number, asked, tokenizer) for number in range(len(prompt_requests))]
-    return choice_events(
-        host, prompt_requests, _head(host), choices, asked.num_answers, asked.includes_usage
-    )
+    def _head(self) -> dict[str, Any]:
+        return completion_head(self.host, "text_completion", "cmpl-")
 
 
 class _Choice:
     """Converts the parts of one answer to chunks; the first begins with the echoed prompt."""
 
-    def __init__(self, number: int, asked: CompletionsRequest, tokenizer: Tokenizer) -> None:
-        self._number = number
-        self._echo = asked.echoes[number // asked.num_answers]
-        has_logprobs = asked.request.num_logprobs is not None
-        self._logprobs: LegacyLogprobs | None = None
-        self._scored: tuple[SampledToken, ...] = ()
-        if has_logprobs:
-            self._scored = tuple(asked.scored[number // asked.num_answers]) if asked.scored else ()
-            self._logprobs = LegacyLogprobs(tokenizer, 0 if self._scored else len(self._echo))
+    def __init__(
+        self, number: int, echo: str, scored: list[SampledToken], logprobs: LegacyLogprobs | None
+    ) -> None:
+        self._number, self._echo = number, echo
+        self._scored, self._logprobs = scored, logprobs  # of the echoed prompt; of all tokens
 
     def of(self, item: AnswerDeltaOrEnd) -> Iterator[dict[str, Any]]:
         if isinstance(item, AnswerEnd):
@@ -208,7 +104,7 @@ class _Choice:
 
     def chunk(self, part: AnswerDelta) -> dict[str, Any]:
         echo, self._echo = self._echo, ""
-        tokens, self._scored = (*self._scored, *part.tokens), ()
+        tokens, self._scored = [*self._scored, *part.tokens], []
         logprobs = self._logprobs.of(tokens) if self._logprobs and tokens else None
         return {
             "index": self._number,
@@ -216,7 +112,3 @@ class _Choice:
             "logprobs": logprobs,
             "finish_reason": None,
         }
-
-
-def _head(host: ModelHost) -> dict[str, Any]:
-    return completion_head(host, "text_completion", "cmpl-")

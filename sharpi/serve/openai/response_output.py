@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sharpi.dialogue.answer_text import CallBegin
 from sharpi.serve.chat.answer_reading import new_id
 from sharpi.serve.chat.chat_call import AnswerDelta
-from sharpi.serve.openai.chat import listed_logprobs
+from sharpi.serve.chat.logprobs import listed_logprobs
 from sharpi.serve.openai.tools import CUSTOM_ARGUMENT
 from sharpi.tokenizer.tokenizer import Tokenizer
 

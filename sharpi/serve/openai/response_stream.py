@@ -1,26 +1,22 @@
-"""ResponseEvents turns an answer into the events or the body of a /v1/responses response."""
+"""Responses turns an answer into the events or the body of a /v1/responses response."""
 
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-
 from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_reading import answer_events, answers, new_id
+from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import (
     AnswerDelta,
     AnswerDeltaOrEnd,
     AnswerEnd,
-    PromptRequest,
     Usage,
 )
-from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.chat.chat_model import ChatModel
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import prepared
 from sharpi.serve.http.errors import ApiError
-from sharpi.serve.http.event_stream import Events, event_stream, named_event
+from sharpi.serve.http.event_stream import Events, named_event
 from sharpi.serve.openai.bodies import ResponsesBody
 from sharpi.serve.openai.response_output import (
     CallItem,
@@ -29,17 +25,19 @@ from sharpi.serve.openai.response_output import (
     MessageItem,
     ReasoningItem,
 )
-from sharpi.serve.openai.responses_request import ResponsesRequest, responses_request
-from sharpi.tokenizer.tokenizer import Tokenizer
+from sharpi.serve.openai.responses_request import responses_request
 
 Event = dict[str, Any]
 
 
-class ResponseEvents:
-    """Builds one response, and the numbered events of its stream."""
+class Responses(Answering):
+    """Answers a conversation with output items: reasoning, a message or function calls."""
 
-    def __init__(self, host: ModelHost, asked: ResponsesRequest, tokenizer: Tokenizer) -> None:
-        self._tokenizer, self._custom = tokenizer, asked.custom
+    def __init__(self, body: ResponsesBody, model: ChatModel, host: ModelHost) -> None:
+        asked = responses_request(body, host)
+        requests = model.prompt_requests(asked.call)
+        super().__init__(host, requests, is_stream=body.stream, notes=asked.call.notes)
+        self._tokenizer, self._custom = model.tokenizer, asked.custom
         self._number = -1
         self._item: Item | None = None
         self.response: Event = {
@@ -58,22 +56,20 @@ class ResponseEvents:
             **asked.echoed,
         }
 
-    def stream(self, host: ModelHost, prompt_request: PromptRequest) -> Events:
-        """Returns the server-sent events of a streamed response."""
+    def events(self) -> Events:
         return answer_events(
-            host, [prompt_request], lambda _, item: map(named_event, self.of(item))
+            self.host, self.prompt_requests, lambda _, item: map(named_event, self._of(item))
         )
 
-    async def whole(self, host: ModelHost, prompt_request: PromptRequest) -> Event:
-        """Generates a response that is not streamed, and returns its body."""
-        async with answers(host, [prompt_request]) as items:
+    async def whole(self) -> Event:
+        async with answers(self.host, self.prompt_requests) as items:
             async for numbered in items:
                 if numbered is not None:
-                    for _ in self.of(numbered[1]):
+                    for _ in self._of(numbered[1]):
                         pass
         return self.response
 
-    def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
+    def _of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
         """Yields the stream events for one part of the answer, or for its end."""
         if self._number < 0:
             for kind in ("response.created", "response.in_progress"):
@@ -84,7 +80,6 @@ class ResponseEvents:
             yield from map(self._event, self._part(item))
 
     def error_event(self, error: ApiError) -> bytes:
-        """Returns the server-sent event that reports an error in a stream that has begun."""
         fault = {"code": error.code, "message": error.message, "param": error.param}
         return named_event(self._event({"type": "error", **fault}))
 
@@ -150,26 +145,3 @@ def _usage(usage: Usage) -> Event:
         "output_tokens_details": {"reasoning_tokens": usage.num_reasoning},
         "total_tokens": usage.num_prompt + usage.num_generated,
     }
-
-
-class ResponsesRoute:
-    """The handler of /v1/responses."""
-
-    def __init__(self, host: ModelHost, chats: ChatModels) -> None:
-        self._host, self._chats = host, chats
-
-    async def respond(self, request: Request) -> Response:
-        """Answers a conversation with output items: reasoning, a message or function calls."""
-        model = await self._chats.get()
-
-        def prepare(body: ResponsesBody) -> tuple[ResponsesRequest, list[PromptRequest]]:
-            asked = responses_request(body, self._host)
-            return asked, model.prompt_requests(asked.call)
-
-        asked, [prompt_request] = await prepared(request, ResponsesBody, prepare)
-        headers = self._host.note((*asked.call.notes, *prompt_request.notes))
-        events = ResponseEvents(self._host, asked, model.tokenizer)
-        if asked.is_stream:
-            stream = events.stream(self._host, prompt_request)
-            return await event_stream(stream, events.error_event, headers)
-        return JSONResponse(await events.whole(self._host, prompt_request), headers=headers)

@@ -126,10 +126,9 @@ _REPEATED: dict[str, Any] = {
 
 
 class ResponsesRequest(Struct, frozen=True):
-    """The ChatCall of a /v1/responses request, and how its answer is sent."""
+    """The ChatCall of a /v1/responses request, and what its response repeats."""
 
     call: ChatCall
-    is_stream: bool
     echoed: Mapping[str, Any]  # members of the request that the response repeats
     custom: frozenset[str] = frozenset()  # the names of tools that take a text
 
@@ -154,7 +153,7 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
         notes=left_out(offered.left_out),
     )
     repeated = _repeated(body, request.sampling)
-    return ResponsesRequest(call, body.stream or False, repeated, offered.custom)
+    return ResponsesRequest(call, repeated, offered.custom)
 
 
 def _num_logprobs(body: ResponsesBody) -> int | None:

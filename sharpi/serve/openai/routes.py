@@ -9,13 +9,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from sharpi.serve.chat.answering import answer_handler
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 from sharpi.serve.openai.bodies import ChatBody, CompletionsBody, ResponsesBody
-from sharpi.serve.openai.chat_request import ChatRoute
-from sharpi.serve.openai.completions import CompletionsRoute
-from sharpi.serve.openai.response_stream import ResponsesRoute
+from sharpi.serve.openai.chat import ChatAnswers
+from sharpi.serve.openai.completions import Completions
+from sharpi.serve.openai.response_stream import Responses
 
 
 class Models:
@@ -54,21 +55,14 @@ class Models:
 
 def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     """Returns the endpoints of OpenAI's APIs and of /v1/models."""
-    models, chat = Models(host), ChatRoute(host, chats)
-    completions, responses = CompletionsRoute(host, chats), ResponsesRoute(host, chats)
+    models = Models(host)
+    chat = answer_handler(host, chats, ChatBody, ChatAnswers)
+    completions = answer_handler(host, chats, CompletionsBody, Completions)
+    responses = answer_handler(host, chats, ResponsesBody, Responses)
     return [
         Endpoint("GET", "/v1/models", models.list, other_paths=("/models",)),
         Endpoint("GET", "/v1/models/{name:path}", models.one, other_paths=("/models/{name:path}",)),
-        Endpoint(
-            "POST",
-            "/v1/chat/completions",
-            chat.respond,
-            ChatBody,
-            ("/chat/completions",),
-            streams=True,
-        ),
-        Endpoint(
-            "POST", "/v1/completions", completions.respond, CompletionsBody, ("/completions",), True
-        ),
-        Endpoint("POST", "/v1/responses", responses.respond, ResponsesBody, ("/responses",), True),
+        Endpoint("POST", "/v1/chat/completions", chat, ChatBody, ("/chat/completions",), True),
+        Endpoint("POST", "/v1/completions", completions, CompletionsBody, ("/completions",), True),
+        Endpoint("POST", "/v1/responses", responses, ResponsesBody, ("/responses",), True),
     ]

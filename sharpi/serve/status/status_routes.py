@@ -73,6 +73,10 @@ class Status:
             "kv_pages_kept": now.kv_pages_kept,
             "tokens_per_second": round(host.metrics.tokens.per_second(), 1),
             "resident_bytes": resident_bytes(),
+            # What llama.cpp's clients read.
+            "total_slots": host.settings.max_parallel,
+            "default_generation_settings": {"n_ctx": host.context_size},
+            "modalities": {"vision": False, "audio": False},
         }
         return JSONResponse(served | self._facts)
 
@@ -100,6 +104,7 @@ def model_facts(loaded: Loaded) -> dict[str, Any]:
         "num_experts": model.num_experts,
         "num_experts_per_token": model.num_experts_per_token,
         "chat_format": engine.chat_format.kind,
+        "chat_template": engine.tokenizer.chat_template or "",
         "file": engine.file.path.name,
         "file_bytes": engine.file.num_bytes,
         "bytes_by_tier": tiers,

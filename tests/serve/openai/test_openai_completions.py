@@ -57,7 +57,7 @@ REFUSED = [
     ({"best_of": 3}, "best_of"),
     ({"prompt": []}, "prompt"),
     ({"prompt": ""}, "prompt"),
-    ({"prompt": [[1, "x"]]}, "prompt"),
+    ({"prompt": [[1, {}]]}, "prompt"),
     ({"prompt": [99_999]}, "prompt"),
     ({"logprobs": 21}, "logprobs"),
 ]
