@@ -11,6 +11,7 @@ from sharpi.engine.backends.model_part import ModelPart, StepObserver
 from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
 from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.load_decisions import LayerShare, LoadDecisions, LoadedModel
+from sharpi.engine.placement.placement import has_gpu_layers
 from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
 from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
@@ -21,12 +22,14 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RunConfig
 from sharpi.speculation.speculator import Speculator
+from sharpi.system.process import Closing
 from sharpi.tiers.plan import Tier
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.draft_model import DraftModel
+    from sharpi.engine.memory_watch import MemoryWatch
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 
 
@@ -35,7 +38,8 @@ class Features:
 
     `parts` are the model's parts, also those of other machines, and `memory` is their memory.
     `speculator` chooses drafts, which a `head` of the model may make. `page_store` keeps pages on
-    disk; None without one. `records` count the uses of experts; None once they are closed.
+    disk; None without one. `records` count the uses of experts; None once they are closed. All of
+    `ends` are closed first.
     """
 
     def __init__(
@@ -47,9 +51,11 @@ class Features:
         head: "DraftHead | None",
         draft_model: "DraftModel | None",
         page_store: PromptCache | None,
+        ends: Sequence[Closing],
+        observers: Sequence[StepObserver],
     ) -> None:
-        self.parts, self.memory = parts, memory
-        self.observers: tuple[StepObserver, ...] = (records,)
+        self.parts, self.memory, self._ends = parts, memory, ends
+        self.observers: tuple[StepObserver, ...] = (records, *observers)
         self.records: ExpertRecords | None = records
         self.speculator, self.head, self._draft_model = speculator, head, draft_model
         self.page_store = page_store
@@ -64,6 +70,8 @@ class Features:
 
     def close(self) -> None:
         """Writes what is to be kept, and ends what was started. A second call does nothing."""
+        for each in self._ends:
+            each.close()
         if self.records is not None:
             self.exit_notes, self.records = self.records.close(), None
         if self.page_store is not None:
@@ -127,7 +135,11 @@ class FeatureBuilder:
             reads_disk=tier is not None,
         )
         page_store = self._page_store(decided, memory)
-        return Features(parts, memory, records, speculator, head, draft_model, page_store)
+        watches = _memory_watches(decided, tier)
+        return Features(
+            parts, memory, records, speculator, head, draft_model, page_store,
+            ends=(*watches, decided.reservation), observers=watches,
+        )  # fmt: skip
 
     def _page_store(self, decided: LoadDecisions, memory: ModelMemory) -> PromptCache | None:
         if self._folder is None:
@@ -156,6 +168,15 @@ class FeatureBuilder:
             raise
         least = config.speculation.min_probability
         return DraftModel(engine.runner, engine.close, vocab_size, least)
+
+
+def _memory_watches(decided: LoadDecisions, tier: "ExpertTier | None") -> "tuple[MemoryWatch, ...]":
+    """Returns what resizes slots in RAM; empty if there are none."""
+    if tier is None or decided.plan is None:
+        return ()
+    from sharpi.engine.memory_watch import MemoryWatch
+
+    return (MemoryWatch(tier, is_concurrent=not has_gpu_layers(decided.plan)),)
 
 
 def _cache_folder(config: RunConfig) -> "CacheFolder | None":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import ModelPart, RemoteLayers
 from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
@@ -16,13 +17,18 @@ from sharpi.engine.settings import decide, on_cpu
 from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, probe_hardware
+from sharpi.hardware.memory import MemoryGauge
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RopeRequest, RunConfig
+from sharpi.system.process import print_running_note
+from sharpi.system.reservations import Reservation, planning, reserve, reserved
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.notes import slot_notes
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import ram_budget
 from sharpi.tiers.settings import EngineSettings
+from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
@@ -76,6 +82,7 @@ class LoadDecisions(Struct, frozen=True, eq=False):
     warning: str | None  # why there is no plan
     profile: ExpertProfile | None
     notes: tuple[str, ...]  # on settings, dropped keys and the head
+    reservation: Reservation  # of the RAM that the plan takes
 
     @property
     def gpu_name(self) -> str | None:
@@ -130,12 +137,31 @@ def decide_load(
         rates = gpu_rates(gpu.devices, config)
         settings = share.agree(config, *shared, settings, hardware, rates)
     model = model.for_context(settings.context_size)
-    placement, plan, warning = gpu.place(file, model, settings, hardware, share.layers)
+    with planning():
+        hardware, groups = _with_free_ram(config, hardware)
+        placement, plan, warning = gpu.place(file, model, settings, hardware, share.layers)
+        reservation = reserve(0 if plan is None else plan.private_bytes, groups)
     notes = (*settings.notes, *keep_notes, *head_notes)
     return LoadDecisions(
         config, file, model, settings, gpu, share.layers, placement.facts, plan, warning,
-        _profile(config, model), notes,
+        _profile(config, model), notes, reservation,
     )  # fmt: skip
+
+
+def _with_free_ram(
+    config: RunConfig, hardware: HardwareInfo
+) -> tuple[HardwareInfo, tuple[str, ...]]:
+    """Returns `hardware` with the RAM that other processes leave, and the limiting cgroups.
+
+    Tells the user if more was asked for: taking it would end the process.
+    """
+    gauge = MemoryGauge()
+    free = gauge.read(reserved()).free
+    hardware = replace(hardware, free_ram=free, limits_ram=True)
+    if config.ram is not None and config.ram > free:
+        budget = format_bytes(ram_budget(config, hardware))
+        print_running_note(f"only {format_bytes(free)} of RAM is free now: {budget} are used")
+    return hardware, gauge.folders
 
 
 def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:

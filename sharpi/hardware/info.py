@@ -114,6 +114,7 @@ class HardwareInfo(Struct, frozen=True):
     free_ram: int  # bytes that can be allocated, within the memory cgroup's limit
     instruction_set: str
     ram_limit: int | None = None  # the memory cgroup's limit
+    limits_ram: bool = False  # a model is to run now: no more than the free RAM can be asked for
     free_vram: int = 0  # of the first GPU; 0 without one, or if not probed
     free_vrams: tuple[int, ...] = ()  # of each GPU, if there are several
     vram_rates: tuple[float, ...] = ()  # bytes per second that each GPU reads, if measured

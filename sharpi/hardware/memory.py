@@ -1,13 +1,17 @@
-"""Reads the total and the free RAM, and the limits of memory cgroups, from /proc."""
+"""Reads the total and the free RAM, the limits of memory cgroups, and waits for memory."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from sharpi.system.reservations import MACHINE
+
 _NO_LIMIT = 1 << 60  # above this, cgroup version 1 means no limit
 _PROC = Path("/proc")
+_PIECE = 1 << 16
+_NOTHING: Mapping[str, int] = {}
 
 
 class MemoryInfo(Struct, frozen=True):
@@ -21,16 +25,58 @@ class MemoryInfo(Struct, frozen=True):
 
 def probe_memory(proc: Path = _PROC) -> MemoryInfo:
     """Returns the kernel's figures; without /proc, all physical memory counts as free."""
-    info = _memory_info(proc)
-    total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free = info.get("MemAvailable", total)
-    groups = list(_groups(proc))
-    return MemoryInfo(
-        total=total,
-        free=max(0, min([free, *(group.free for group in groups)])),
-        limit=min((group.limit for group in groups), default=None),
-        huge_page_size=info.get("Hugepagesize", 0),
-    )
+    return MemoryGauge(proc).read()
+
+
+class MemoryGauge:
+    """Reads the RAM again and again; the folders of the process's cgroups are looked up once."""
+
+    def __init__(self, proc: Path = _PROC) -> None:
+        self._proc = proc
+        self._groups = tuple(_group_folders(proc))
+        pressure = [folder / "memory.pressure" for folder, _ in self._groups]
+        known = (path for path in pressure if path.exists())
+        self._pressure = next(known, proc / "pressure/memory")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the process's memory cgroups that have a limit."""
+        return tuple(str(folder) for folder, files in self._groups if _limited(folder, files))
+
+    def read(self, reserved: Mapping[str, int] = _NOTHING) -> MemoryInfo:
+        """Returns the kernel's present figures.
+
+        `reserved` bytes, by the folder of a cgroup, are not free any more: see `reservations`.
+        """
+        info = _memory_info(self._proc)
+        total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = [info.get("MemAvailable", total) - reserved.get(MACHINE, 0)]
+        limits = []
+        for folder, files in self._groups:
+            if group := _limited(folder, files):
+                limits.append(group.limit)
+                free.append(group.free - reserved.get(str(folder), 0))
+        return MemoryInfo(
+            total=total,
+            free=max(0, min(free)),
+            limit=min(limits, default=None),
+            huge_page_size=info.get("Hugepagesize", 0),
+        )
+
+    def stalled(self) -> float:
+        """Returns the seconds, since ever, in which processes waited for memory (PSI).
+
+        They are those of the process's cgroup where the kernel counts them, else of the machine; 0
+        where it counts none.
+        """
+        for line in _lines(self._pressure):
+            kind, *fields = line.split()
+            if kind == "some":
+                return int(dict(field.split("=") for field in fields)["total"]) / 1e6
+        return 0.0
+
+
+_FIELDS = ("MemTotal:", "MemAvailable:", "Hugepagesize:")
 
 
 class _Group(Struct, frozen=True):
@@ -65,17 +111,17 @@ _VERSION_2 = _Files(
 def _memory_info(proc: Path) -> dict[str, int]:
     """Returns the bytes by field name from /proc/meminfo; empty if there is no such file."""
     fields = (line.split() for line in _lines(proc / "meminfo"))
-    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) == 3}
+    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if f[0] in _FIELDS}
 
 
-def _groups(proc: Path) -> Iterator[_Group]:
-    """Yields those cgroups that limit this process's memory: its own and their parents."""
+def _group_folders(proc: Path) -> Iterator[tuple[Path, _Files]]:
+    """Yields the folders of the process's memory cgroup and its parents, with their files."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _limited(_folders(proc, "cgroup2", "", path), _VERSION_2)
+            yield from ((each, _VERSION_2) for each in _folders(proc, "cgroup2", "", path))
         elif "memory" in controllers.split(","):
-            yield from _limited(_folders(proc, "cgroup", "memory", path), _VERSION_1)
+            yield from ((each, _VERSION_1) for each in _folders(proc, "cgroup", "memory", path))
 
 
 def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
@@ -126,12 +172,11 @@ def _cores(quota: str, period: str) -> int | None:
     return max(1, int(quota) // int(period)) if quota.isdecimal() else None
 
 
-def _limited(folders: Iterator[Path], files: _Files) -> Iterator[_Group]:
-    for folder in folders:
-        limits = [_number(folder / name) for name in files.limits]
-        limit = min((each for each in limits if each is not None), default=_NO_LIMIT)
-        if limit < _NO_LIMIT:
-            yield _Group(limit, _used(folder, files))
+def _limited(folder: Path, files: _Files) -> _Group | None:
+    """Returns the limit and use of a cgroup; None if it has no limit."""
+    limits = [_number(folder / name) for name in files.limits]
+    limit = min((each for each in limits if each is not None), default=_NO_LIMIT)
+    return _Group(limit, _used(folder, files)) if limit < _NO_LIMIT else None
 
 
 def _used(folder: Path, files: _Files) -> int:
@@ -147,7 +192,14 @@ def _number(path: Path) -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
+    """Returns the lines of a file of the kernel; pathlib would take five times as long."""
     try:
-        return path.read_text().splitlines()
+        file = os.open(path, os.O_RDONLY)
     except OSError:
         return []
+    try:
+        return b"".join(iter(lambda: os.read(file, _PIECE), b"")).decode().splitlines()
+    except OSError:
+        return []
+    finally:
+        os.close(file)

@@ -152,6 +152,23 @@ def _await_writer(descriptor: int, path: str) -> None:
     raise OSError(errno.ETIMEDOUT, "it is a pipe that no program writes to", path)
 
 
+def runtime_folder() -> Path:
+    """Returns the folder for files about running processes, which only this user can access.
+
+    Raises OSError.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    is_there = base and os.path.isdir(base)
+    temporary = Path(tempfile.gettempdir(), f"sharpi-{os.geteuid()}")
+    folder = Path(base or "", "sharpi") if is_there else temporary
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_ours or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can enter")
+    return folder
+
+
 ALIGNMENT = 4096  # in bytes, for offset, size and address
 READS_IN_FLIGHT = 8
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from sharpi.hardware.info import HardwareInfo
+from sharpi.settings import RunConfig
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.host import HostPlan
 from sharpi.tiers.plan import LayerPlan, Purpose, SlotStatus, Tier, TierPlan
@@ -20,9 +21,9 @@ def plan_notes(
 ) -> Iterator[str]:
     """Yields the notes on a plan, one line each, the most urgent first."""
     if host.tier_budget.left < 0:
-        missing = format_bytes(-host.tier_budget.left)
-        yield f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
-    if request.config.ram is not None and request.config.ram > hardware.free_ram:
+        yield missing_note(-host.tier_budget.left, request.config)
+    asked = request.config.ram
+    if asked is not None and asked > hardware.free_ram and not hardware.limits_ram:
         yield f"only {format_bytes(hardware.free_ram)} of RAM is free now"
     if host.tier is Tier.DISK:
         yield from _groups(model.num_experts_per_token, layers)
@@ -34,6 +35,25 @@ def plan_notes(
     if request.config.moe_slots is not None:
         with_slots = [each for each in layers if _may_have_slots(each, request)]
         yield from _fewer_than_asked(request.config.moe_slots, with_slots)
+
+
+def missing_note(num_bytes: int, config: RunConfig) -> str:
+    """Returns a sentence on bytes that are missing in RAM.
+
+    Without a request about memory, the model runs from the mapped file.
+    """
+    missing = format_bytes(num_bytes)
+    if is_fixed(config):
+        return f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"
+    return (
+        f"the model needs {missing} more RAM than is free; parts of it are read from disk for every"
+        " token"
+    )
+
+
+def is_fixed(config: RunConfig) -> bool:
+    """Returns True if a plan that exceeds its budget is an error, because one was asked for."""
+    return config.ram is not None or config.moe_slots is not None
 
 
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:

@@ -238,6 +238,12 @@ class TierPlan(Struct, frozen=True):
         return frozenset(each.index for each in self.layers if each.experts is Tier.DISK)
 
     @property
+    def private_bytes(self) -> int:
+        """The bytes of RAM beside the mapped file, which the system cannot drop."""
+        of_file = (Purpose.DENSE_WEIGHTS, Purpose.EXPERTS) if self.is_mapped else ()
+        return self.bytes_in(Tier.RAM) - sum(self.bytes_in(Tier.RAM, each) for each in of_file)
+
+    @property
     def kv_growth(self) -> KvGrowth | None:
         """The plan for the growth of the first GPU's KV cache; None if the cache does not grow."""
         return self._first_gpu.growth

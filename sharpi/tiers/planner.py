@@ -17,9 +17,8 @@ from sharpi.tiers.settings import NO_SIZES, EngineSettings, KnownSizes, PlanRequ
 from sharpi.tiers.speed import expected_speed
 
 HEAD_BATCH = 64  # tokens per pass of an MTP head; a small number keeps its buffers small
-# Leaves memory for growth of the interpreter, the tokenizer and other programs.
-LEAST_MARGIN = 192 << 20
-MARGIN_SHARE = 32  # one part in 32 of the free memory
+# While a model runs, slots shrink if less than this is free: 48 MiB, or one part in 64 of the RAM.
+_LEAST_FREE, _LEAST_FREE_SHARE = 48 << 20, 64
 # The margin beside a model whose file is mapped. The kernel can drop the file's pages at any time;
 # while it drops few of them, the page cache is faster than slots.
 MAPPED_MARGIN = 64 << 20
@@ -35,7 +34,7 @@ def plan_tiers(
     """Returns the plan, even for a model that does not fit: see `TierPlan.fits`."""
     vrams = usable_vrams(config, hardware)
     request = PlanRequest(config, settings, sizes, vrams, hardware.vram_rates)
-    budget = default_ram(hardware) if config.ram is None else config.ram
+    budget = ram_budget(config, hardware)
     scratch = _scratch(model, request)
     kv = [
         request.settings.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
@@ -117,9 +116,27 @@ def _plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: 
 
 
 def default_ram(hardware: HardwareInfo) -> int:
-    """Returns the default RAM budget in bytes: the free memory less a margin."""
-    margin = max(LEAST_MARGIN, hardware.free_ram // MARGIN_SHARE)
+    """Returns the default RAM budget in bytes: the free memory less a margin.
+
+    It is twice what has to be free, so that other programs can take some before slots shrink.
+    """
+    margin = 2 * least_free(hardware.ram_limit or hardware.total_ram)
     return max(0, hardware.free_ram - margin)
+
+
+def ram_budget(config: RunConfig, hardware: HardwareInfo) -> int:
+    """Returns the bytes of RAM that a plan may take: those asked for, or the default.
+
+    To run a model, they are never more than the default.
+    """
+    if config.ram is None:
+        return default_ram(hardware)
+    return min(config.ram, default_ram(hardware)) if hardware.limits_ram else config.ram
+
+
+def least_free(total: int) -> int:
+    """Returns the bytes that have to be free of `total`, the RAM or the limit of a cgroup."""
+    return max(_LEAST_FREE, total // _LEAST_FREE_SHARE)
 
 
 def _scratch(model: ModelFacts, request: PlanRequest) -> int:

@@ -66,9 +66,9 @@ class TestRam:
         assert [layer.reason for layer in plan.layers] == ["all 8 experts fit in RAM"] * 4
 
     def test_default_budget_is_what_is_free_less_a_margin(self) -> None:
-        assert planned().ram_budget == 12 * GIB - 12 * GIB // 32
-        small = replace(MACHINE, free_ram=2 * GIB)
-        assert plan_of(model(), small).ram_budget == 2 * GIB - 192 * MIB
+        assert planned().ram_budget == 12 * GIB - 16 * GIB // 32
+        small = replace(MACHINE, free_ram=GIB, ram_limit=2 * GIB)
+        assert plan_of(model(), small).ram_budget == GIB - 96 * MIB
 
     @pytest.mark.parametrize(
         ("num_slots", "by_layer", "status", "ratio"),
@@ -117,6 +117,9 @@ class TestRam:
         with pytest.raises(UsageError, match=r"needs at least .* of RAM, 3\.0 MiB more .*--ram"):
             plan.require_fit()
         planned(ram=room(0)).require_fit()
+        unasked = planned(free_ram=room(0) - 3 * MIB)
+        assert not unasked.fits
+        assert unasked.notes[0].startswith("the model needs ")
 
     def test_what_a_policy_learns_takes_room_from_slots(self) -> None:
         usual, least = MIB // 2, 4096
@@ -146,6 +149,9 @@ class TestRam:
 
     def test_more_ram_than_is_free_is_said(self) -> None:
         assert planned(ram=13 * GIB).notes == ("only 12.0 GiB of RAM is free now",)
+        running = planned(ram=13 * GIB, limits_ram=True)
+        assert running.ram_budget == 12 * GIB - 16 * GIB // 32
+        assert planned(ram=GIB, limits_ram=True).ram_budget == GIB
 
     def test_a_model_that_the_page_cache_can_hold_needs_no_slots(self) -> None:
         needed = planned().bytes_in(Tier.RAM)

@@ -48,9 +48,11 @@ def plan(
     The plan shows every layer's dense weights and experts with their tier (VRAM, RAM or disk), KV
     cache, buffers, expert slots beside the recommended number, and the range of speeds that the
     measured bandwidths allow. `--vram 12GiB` plans for a GPU that need not exist, and `--vram
-    24GiB,24GiB` for two. The exit code is 1 if the model does not fit.
+    24GiB,24GiB` for two. The exit code is 1 if the model does not fit in the RAM that was asked
+    for.
     """
     from sharpi.gguf.reader import open_gguf
+    from sharpi.tiers.notes import is_fixed
 
     path = find_model(context, model)
     config = complete(context, config, path)
@@ -73,7 +75,7 @@ def plan(
         from sharpi.cli.output.plan_table import print_plan
 
         print_plan(path, decided)
-    if not decided.fits:
+    if not decided.fits and is_fixed(config):
         raise typer.Exit(1)
 
 

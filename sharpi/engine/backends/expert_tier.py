@@ -1,6 +1,7 @@
 """The experts of a model that exceeds RAM: some in slots in RAM, the others read from its file."""
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,10 +39,13 @@ from sharpi.experts.stats.stats_collect import (
 from sharpi.experts.stats.stats_merge import FreedSlots
 from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.reader import GgufFile
+from sharpi.hardware.memory import probe_memory
 from sharpi.model.config import ModelConfig
 from sharpi.settings import ExpertConfig
 from sharpi.system.memory import drop_pages
+from sharpi.tiers.expert_memory import SlotDemand, grant
 from sharpi.tiers.plan import TierPlan
+from sharpi.tiers.planner import least_free
 
 if TYPE_CHECKING:
     from sharpi.engine.lending.expert_client import ExpertClient
@@ -78,6 +82,7 @@ class ExpertTier:
         layout = read_layout(file, model.num_layers, self.layers)
         queued = plan.num_staging * layout.largest_slot
         self._settings = StoreSettings(slots, plan.num_staging, queued)
+        self._lock = Lock()  # while slots are made, freed or resized, and their policy is set
         self._layout, self._predictor = layout, predictor
         self._used_per_layer = model.num_experts_per_token
         self._open(choose_policy(config, shape, profile))
@@ -101,7 +106,7 @@ class ExpertTier:
 
     def _open(self, settings: PolicySettings) -> None:
         """Allocates the slots, and starts to read the experts that the policy puts there first."""
-        self.policy = NativePolicy(settings)
+        self.policy = NativePolicy(replace(settings, slots=self._settings.slots))
         try:
             self.store = ExpertStore(self._layout, self._settings, self.policy)
         except BaseException:
@@ -109,6 +114,40 @@ class ExpertTier:
             raise
         self.feed = ExpertFeed(self.store, self._predictor, self._used_per_layer)
         self.store.start()
+
+    @property
+    def slot_bytes(self) -> int:
+        """The bytes that the slots take now; 0 while the mapped file is used."""
+        with self._lock:
+            return 0 if self.is_mapped else self._bytes_of(self.store.slots)
+
+    @property
+    def most_slot_bytes(self) -> int:
+        """The bytes that the slots may take; 0 while the mapped file is used."""
+        return 0 if self.is_mapped else self._bytes_of(self._settings.slots)
+
+    def _bytes_of(self, slots: Sequence[int]) -> int:
+        return self._layout.memory_bytes(tuple(slots), num_staging=0)
+
+    def resize(self, num_bytes: int) -> None:
+        """Makes the slots take at most this many bytes, and no more than planned.
+
+        Any thread may call it, also during a step.
+        """
+        with self._lock:
+            if not self.is_mapped:
+                self.store.resize(self._slots_within(num_bytes))
+
+    def _slots_within(self, num_bytes: int) -> tuple[int, ...]:
+        layers = zip(self._layout.layers, self._settings.slots, strict=True)
+        demands = {i: SlotDemand(each.slot_bytes, most) for i, (each, most) in enumerate(layers)}
+        return tuple(grant(demands, num_bytes).values())
+
+    def _room(self) -> int:
+        """Returns the bytes that are free for slots, if there are none now."""
+        memory, settings = probe_memory(), self._settings
+        margin = 2 * least_free(memory.limit or memory.total)
+        return memory.free - margin - settings.num_staging * self._layout.largest_slot
 
     def switch_source(self) -> bool:
         """Switches from slots to the mapped file, or back, if trials found the other one faster.
@@ -123,8 +162,9 @@ class ExpertTier:
     def _give_up_slots(self) -> bool:
         run = RunFacts("", num_tokens=self.feed.counts().steps)
         self._past.add(self.store.uses(), self.store.counts(), self._collect(run))
-        self.is_mapped = True
-        self._free()
+        with self._lock:
+            self.is_mapped = True
+            self._free()
         return True
 
     def _restore_slots(self) -> bool:
@@ -135,13 +175,15 @@ class ExpertTier:
         """
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
+        self._settings = replace(self._settings, slots=self._slots_within(self._room()))
         try:
-            self._open(replace(self.policy.settings, warm=self._past.order))
+            with self._lock:
+                self._open(replace(self.policy.settings, warm=self._past.order))
+                self.is_mapped = False
         except MemoryError:
             assert self._file is not None
             self._file.keep()
             return False
-        self.is_mapped = False
         return True
 
     def use_remote(self, client: "ExpertClient") -> None:
@@ -201,10 +243,11 @@ class ExpertTier:
 
         `is_timed`: the step's time counts in the present trials.
         """
-        if self.trials.learning is not None:
-            self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
-        if self._policy_prefetches:
-            self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
+        with self._lock:
+            if self.trials.learning is not None:
+                self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
+            if self._policy_prefetches:
+                self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
         """Returns True if the next step may predict experts.

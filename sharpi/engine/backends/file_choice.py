@@ -16,8 +16,6 @@ from sharpi.system.process import print_running_note
 from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.planner import MAPPED_MARGIN
 
-_FREED = (Purpose.SLOTS, Purpose.STAGING, Purpose.LEARNED)
-
 
 class FileChoice:
     """Compares token times with slots in RAM and with the mapped file, while the model runs."""
@@ -25,7 +23,7 @@ class FileChoice:
     def __init__(self, layout: StoreLayout, plan: TierPlan) -> None:
         sizes = [layer.expert_bytes for layer in layout.layers]
         self._trial = FileTrial(np.array(sizes, np.int64), self)
-        self._freed = sum(plan.bytes_in(Tier.RAM, purpose) for purpose in _FREED)
+        self._learned = plan.bytes_in(Tier.RAM, Purpose.LEARNED)
         self._store: ExpertStore | None = None  # of the latest token with slots
         self._waits = 0.0, 0, 0  # at the start of the window
         self._uses: NDArray[np.int64] = np.zeros(0, np.int64)  # at the start of the window
@@ -80,7 +78,8 @@ class FileChoice:
         """Returns the waits, loads and expert uses since the window began, and the free bytes."""
         assert self._store is not None
         now, uses = _waits(self._store), self._store.uses()
-        return WindowCounts.between(self._waits, now, self._uses, uses), self._freed + _spare()
+        free = self._store.totals().memory_bytes + self._learned + _spare()
+        return WindowCounts.between(self._waits, now, self._uses, uses), free
 
 
 def _waits(store: ExpertStore) -> tuple[float, int, int]:

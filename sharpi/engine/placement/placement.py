@@ -20,11 +20,11 @@ from sharpi.model.config import ModelConfig
 from sharpi.model.weights import is_extra, load_weights
 from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.notes import is_fixed, missing_note
 from sharpi.tiers.plan import TierPlan, first_pages
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.tiers.speed import cumulative_shares
-from sharpi.units import format_bytes
 
 
 class Placement:
@@ -97,13 +97,9 @@ def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | No
     plan = placement.plan()
     if plan.fits:
         return plan, None
-    if config.ram is not None or config.moe_slots is not None:
+    if is_fixed(config):
         plan.require_fit()
-    missing = format_bytes(plan.shortfall)
-    return None, (
-        f"the model needs {missing} more RAM than is free; parts of it are read from disk for"
-        " every token"
-    )
+    return None, missing_note(plan.shortfall, config)
 
 
 EMBEDDING = "token_embd.weight"

@@ -112,6 +112,15 @@ class NativePolicy:
         """
         return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
 
+    def resize(self, layer: int, num_slots: int) -> list[Swap]:
+        """Gives a layer `num_slots` slots; returns a swap without an expert for each that leaves.
+
+        Experts in use stay, so that the layer may keep more slots.
+        """
+        resize = self._library.sharpi_policy_resize
+        resize.argtypes = [c_void_p, c_int, c_int, c_void_p, c_int]
+        return self._made(resize(self.handle, layer, num_slots, *self._out))
+
     def end_token(self) -> list[Swap]:
         """Ends a token or batch after its last layer; returns the swaps to make at this point."""
         return self._made(self._library.sharpi_policy_end_token(self.handle, *self._out))

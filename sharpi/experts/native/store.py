@@ -48,6 +48,8 @@ class ExpertStore:
 
     def __init__(self, layout: StoreLayout, settings: StoreSettings, policy: NativePolicy) -> None:
         self.layout, self.settings, self.policy = layout, settings, policy
+        experts = (layer.num_experts for layer in layout.layers)
+        self.slots = tuple(map(min, settings.slots, experts))  # that each layer has now
         self._library = abi.store_library()
         native = _native(layout, settings)
         fault = ctypes.create_string_buffer(_FAULT_BYTES)
@@ -147,6 +149,16 @@ class ExpertStore:
         addresses = (ctypes.c_void_p * abi.NUM_PIECES)(*(each.ctypes.data for each in pieces))
         arguments = (self.handle, layer, leaves, enters, addresses)
         return bool(self._library.sharpi_store_exchange(*arguments))
+
+    def resize(self, slots: Sequence[int]) -> None:
+        """Gives each layer this many slots, at most those it began with, also during a step.
+
+        Slots that go give their memory to the system. Layers that compute now keep theirs.
+        """
+        counts, library = np.array(slots, np.int32), abi.resizing_library()
+        _check(library.sharpi_store_resize(self.handle, counts.ctypes.data))
+        library.sharpi_store_slots(self.handle, counts.ctypes.data)
+        self.slots = tuple(counts.tolist())
 
     def end_token(self) -> None:
         """Tells the policy that a step has ended; it may then change the slots."""

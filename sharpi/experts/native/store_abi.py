@@ -91,6 +91,16 @@ def store_library() -> ctypes.CDLL:
     return declare(library, signatures)
 
 
+@cache
+def resizing_library() -> ctypes.CDLL:
+    """Returns the native library with argument types set for functions on the number of slots."""
+    signatures = {
+        "sharpi_store_resize": (c_int, [c_void_p, c_void_p]),
+        "sharpi_store_slots": (None, [c_void_p, c_void_p]),
+    }
+    return declare(store_library(), signatures)
+
+
 class PhaseAccesses(NamedTuple):
     """One layer's accesses by prompts or by decoded tokens; mirrors `StoreCounts` in C++."""
 

@@ -73,11 +73,11 @@ def collect_stats(
 
 
 def _layers(store: ExpertStore) -> tuple[LayerStats, ...]:
-    pinned, uses = store.policy.states().pinned, store.uses()
+    pinned, uses, slots = store.policy.states().pinned, store.uses(), store.slots
     return tuple(
         LayerStats(
             layer=index,
-            num_slots=min(store.settings.slots[index], layout.num_experts),
+            num_slots=slots[index],
             expert_bytes=layout.expert_bytes,
             prompt=_phase(accesses.prompt),
             decode=_phase(accesses.decode),
@@ -253,12 +253,11 @@ class ExpertView(Struct, frozen=True):
 
 def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int) -> ExpertView:
     """Returns a snapshot of a model whose experts are in slots; call it between two steps."""
-    states, counts, layouts = store.policy.states(), store.counts(), store.layout.layers
-    slots = (min(store.settings.slots[i], layouts[i].num_experts) for i in moe_layers)
+    states, counts, slots = store.policy.states(), store.counts(), store.slots
     rows = list(moe_layers)
     return ExpertView(
         layers=tuple(moe_layers),
-        slots=tuple(slots),
+        slots=tuple(slots[i] for i in moe_layers),
         resident=states.resident[rows],
         uses=store.uses()[rows],
         num_tokens=num_tokens,

@@ -7,13 +7,13 @@ import contextlib
 import fcntl
 import json
 import os
-import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict
+
+from sharpi.system.files import runtime_folder
 
 _SUFFIX = ".json"
 
@@ -34,7 +34,7 @@ def registered(server: RunningServer) -> Iterator[None]:
 
     `running_servers` finds the server by that file.
     """
-    folder = _folder()
+    folder = runtime_folder()
     port = server.url.rpartition(":")[2]
     path = folder / f"{server.pid}-{port}{_SUFFIX}"
     path.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def registered(server: RunningServer) -> Iterator[None]:
 
 def running_servers() -> list[RunningServer]:
     """Returns the running servers, oldest first, and removes stale files; raises OSError."""
-    found = (_read(path) for path in sorted(_folder().glob(f"*{_SUFFIX}")))
+    found = (_read(path) for path in sorted(runtime_folder().glob(f"*{_SUFFIX}")))
     return sorted(filter(None, found), key=lambda server: (server.created, server.pid))
 
 
@@ -73,20 +73,3 @@ def _is_stale(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _folder() -> Path:
-    """Returns the folder of the servers' files, which only this user can access; raises OSError."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    own = base and os.path.isdir(base)
-    folder = Path(base or "", "sharpi") if own else _temporary()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    if not is_ours or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a folder that only this user can enter")
-    return folder
-
-
-def _temporary() -> Path:
-    return Path(tempfile.gettempdir(), f"sharpi-{os.geteuid()}")

@@ -82,6 +82,23 @@ def test_moving_slots(kind: PolicyKind) -> None:
     assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
 
 
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_slots_that_shrink_and_grow(kind: PolicyKind) -> None:
+    chosen = settings(kind)
+    native, reference = NativePolicy(chosen), make_policy(chosen)
+    sizes = np.random.default_rng(8)
+    for token, layers in enumerate(skewed_routes(400, LAYERS, EXPERTS, K)):
+        for layer, route in enumerate(layers.tolist()):
+            assert native.use(layer, route) == reference.use(layer, route), (token, layer)
+        assert native.end_token() == reference.end_token(), token
+        if token % 20 == 19:
+            layer, num_slots = int(sizes.integers(LAYERS)), int(sizes.integers(EXPERTS))
+            assert native.resize(layer, num_slots) == reference.resize(layer, num_slots), token
+            assert native.states().resident[layer].sum() <= num_slots
+    assert_same_state(native, reference)
+    native.close()
+
+
 def test_prefetching_switched_off_and_on() -> None:
     chosen = settings(PolicyKind.LEARNED_PREFETCH)
     native, reference = NativePolicy(chosen), make_policy(chosen)

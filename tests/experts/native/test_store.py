@@ -1,5 +1,6 @@
 """The expert store gives every expert's own bytes, resident, late, predicted or evicted."""
 
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from sharpi.errors import ModelFileError
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind
+from sharpi.system.reservations import held_bytes
 
 pytestmark = pytest.mark.native
 
@@ -212,8 +214,25 @@ ROUTES = st.lists(
     min_size=len(MOE_LAYERS),
     max_size=len(MOE_LAYERS),
 )
-KINDS = ("token", "batch", "prefetch", "reset", "abandon")
+KINDS = ("token", "batch", "prefetch", "reset", "resize", "abandon")
 OPERATIONS = st.lists(st.tuples(st.sampled_from(KINDS), ROUTES), max_size=20)
+
+
+def test_slots_that_go_give_their_memory_back(files: ExpertFiles, make_store: MakeStore) -> None:
+    store = make_store(files, slots=EXPERTS, kind=PolicyKind.LRU)
+    generator = random.Random(9)
+    held = [held_bytes(os.getpid())]
+    sizes = [store.totals().memory_bytes]
+    for slots in (1, EXPERTS):
+        run_token(store, files, random_routes(generator))
+        store.resize([slots] * LAYERS)
+        held.append(held_bytes(os.getpid()))
+        sizes.append(store.totals().memory_bytes)
+    assert store.slots == (EXPERTS, 0, EXPERTS, EXPERTS)
+    given = (EXPERTS - 1) * sum(layer.slot_bytes for layer in files.layers)
+    assert sizes == [sizes[0], sizes[0] - given, sizes[0]]
+    assert held[0] - held[1] > 0.9 * given
+    assert held[2] - held[1] > 0.9 * given
 
 
 @settings(max_examples=60, deadline=None)
@@ -247,6 +266,14 @@ def perform(store: ExpertStore, files: ExpertFiles, name: str, routes: list[list
             store.prefetch(layer, route)
     elif name == "reset":
         store.reset_sequence()
+    elif name == "resize":  # also while a layer is in use, which keeps its slots
+        store.acquire(0, np.array(routes[:1]))
+        store.resize([sum(route) % EXPERTS for route in (*routes, routes[0])])
+        for expert in routes[0]:
+            assert_right(store, files, 0, expert)
+        store.release(0)
+        store.end_token()
+        store.resize([routes[0][0]] * LAYERS)
     elif name == "abandon":  # a step that is abandoned in its first layer
         store.acquire(0, np.array(routes[:1]))
         store.release(0)

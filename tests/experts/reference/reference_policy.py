@@ -260,15 +260,33 @@ class SlotPolicy(ABC):
 
         If `layer` has a free slot, nothing is evicted, and the list is empty.
         """
-        slots, moved = self.layers[layer], list[Swap]()
+        self.layers[to_layer].num_slots += 1
+        return self._take_slot(layer, victim)
+
+    def _take_slot(self, layer: int, victim: int) -> list[Swap]:
+        slots, taken = self.layers[layer], list[Swap]()
         if not slots.has_free:
             slots.resident[victim] = False
             self._note_waste(layer, victim)
             self._evicted(layer, victim)
-            moved = [Swap(layer, -1, victim)]
+            taken = [Swap(layer, -1, victim)]
         slots.num_slots -= 1
-        self.layers[to_layer].num_slots += 1
-        return moved
+        return taken
+
+    def resize(self, layer: int, num_slots: int) -> list[Swap]:
+        """Gives a layer `num_slots` slots; returns a swap without an expert for each that leaves.
+
+        The policy chooses who leaves. If only pinned experts are left, it is the least used one.
+        """
+        slots, swaps = self.layers[layer], list[Swap]()
+        while slots.num_slots > num_slots:
+            victim = -1 if slots.has_free else self._victim(layer)
+            if victim < 0 and not slots.has_free:
+                pinned = np.flatnonzero(slots.resident)
+                victim = int(pinned[slots.access_count[pinned].argmin()])
+            swaps += self._take_slot(layer, victim)
+        slots.num_slots = num_slots
+        return swaps
 
     def _total(self, what: str) -> int:
         return sum(tally[what] for tally in self._tallies)

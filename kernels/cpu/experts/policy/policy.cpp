@@ -137,7 +137,7 @@ bool SlotPolicy::exchange(int layer, int leaves, int enters) {
   return true;
 }
 
-void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps) {
+void SlotPolicy::take_slot(int layer, int victim, std::vector<Swap>& swaps) {
   if (!layers_[layer].has_free()) {
     layers_[layer].remove(victim);
     note_early_waste(layer, victim);
@@ -145,7 +145,33 @@ void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap
     swaps.push_back({layer, -1, victim});
   }
   layers_[layer].resize(-1);
+}
+
+void SlotPolicy::move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps) {
+  take_slot(layer, victim, swaps);
   layers_[to_layer].resize(1);
+}
+
+void SlotPolicy::resize(int layer, int num_slots, std::vector<Swap>& swaps) {
+  LayerSlots& slots = layers_[layer];
+  while (slots.num_slots() > num_slots) {
+    const int ranked = slots.has_free() ? -1 : victim(layer);
+    const int leaves = ranked < 0 && !slots.has_free() ? least_used(layer) : ranked;
+    if (leaves < 0 && !slots.has_free()) return;
+    take_slot(layer, leaves, swaps);
+  }
+  slots.resize(num_slots - slots.num_slots());
+}
+
+// Returns the resident expert with the fewest uses, pinned or not, or -1 if all are in use.
+int SlotPolicy::least_used(int layer) const {
+  const LayerSlots& slots = layers_[layer];
+  int best = -1;
+  for (int e = 0; e < settings_.num_experts; e++) {
+    if (!slots.resident(e) || slots.in_use(e)) continue;
+    if (best < 0 || slots.access_count(e) < slots.access_count(best)) best = e;
+  }
+  return best;
 }
 
 void SlotPolicy::use_batch(int layer, const int32_t* routes, int tokens, int k,

@@ -15,7 +15,7 @@
 namespace sharpi {
 
 // `expert` becomes resident in its layer; `victim` is evicted, or -1 when a free slot is taken.
-// Where slots move between layers, `expert` is -1 when a slot goes.
+// `expert` is -1 when a slot goes.
 struct Swap {
   int32_t layer, expert, victim;
 };
@@ -74,6 +74,9 @@ class SlotPolicy {
   // Gives the slot of `leaves` to `enters`, as another tier decided; between steps. It is no load.
   // Returns false, and changes nothing, unless only `leaves` is resident, and is not pinned.
   bool exchange(int layer, int leaves, int enters);
+  // Gives a layer `num_slots` slots. Where it had more, experts leave, those worth least first: a
+  // swap without an expert for each. Experts in use stay, so that the layer may keep more.
+  void resize(int layer, int num_slots, std::vector<Swap>& swaps);
   // Begins a new, unrelated text: forgets the previous token, keeps what was learned.
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.
@@ -83,6 +86,7 @@ class SlotPolicy {
   virtual void set_learning(bool) {}
 
   const PolicySettings& settings() const { return settings_; }
+  int num_slots(int layer) const { return layers_[layer].num_slots(); }
   bool resident(int layer, int expert) const { return layers_[layer].resident(expert); }
   // Returns true if a slot of the layer is free, and an expert that is used next may take it.
   bool takes_free(int layer, int expert) const {
@@ -114,6 +118,7 @@ class SlotPolicy {
 
   void insert(int layer, int expert, int victim, bool early, std::vector<Swap>& swaps);
   // Takes a slot from `layer`; where none is free, evicts `victim` with it.
+  void take_slot(int layer, int victim, std::vector<Swap>& swaps);
   void move_slot(int layer, int to_layer, int victim, std::vector<Swap>& swaps);
   const LayerSlots& slots(int layer) const { return layers_[layer]; }
   // Returns true if a fixed set is chosen by uses, which are still counted.
@@ -150,6 +155,7 @@ class SlotPolicy {
   void note_early_waste(int layer, int expert);
   void note_miss(int layer, int expert);
   void note_victim(int layer, int expert, int victim, bool early);
+  int least_used(int layer) const;
   void fill_warm(int layer, std::vector<Swap>& swaps);
   void fill_from_batch(int layer, std::vector<int32_t>& experts, std::vector<Swap>& swaps);
   void pin(int layer, const std::vector<int32_t>& experts, std::vector<Swap>* swaps);

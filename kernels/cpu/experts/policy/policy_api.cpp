@@ -79,7 +79,7 @@ SHARPI_API void* sharpi_policy_create(const PolicyParams* params, size_t bytes) 
 }
 SHARPI_API void sharpi_policy_destroy(void* handle) { delete static_cast<SlotPolicy*>(handle); }
 
-// The next four return the number of swaps written to `out`, or -1 when there were more than
+// The next five return the number of swaps written to `out`, or -1 when there were more than
 // `capacity`.
 SHARPI_API int sharpi_policy_start(void* handle, Swap* out, int capacity) {
   std::vector<Swap> swaps;
@@ -96,6 +96,12 @@ SHARPI_API int sharpi_policy_use_batch(void* handle, int layer, const int32_t* r
                                        int k, Swap* out, int capacity) {
   std::vector<Swap> swaps;
   policy(handle).use_batch(layer, routes, tokens, k, swaps);
+  return copy(swaps, out, capacity);
+}
+SHARPI_API int sharpi_policy_resize(void* handle, int layer, int num_slots, Swap* out,
+                                    int capacity) {
+  std::vector<Swap> swaps;
+  policy(handle).resize(layer, num_slots, swaps);
   return copy(swaps, out, capacity);
 }
 SHARPI_API int sharpi_policy_exchange(void* handle, int layer, int leaves, int enters) {

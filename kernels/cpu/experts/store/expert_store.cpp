@@ -327,6 +327,47 @@ bool ExpertStore::exchange(int layer, int leaves, int enters, const uint8_t* con
   return true;
 }
 
+void ExpertStore::resize(const int32_t* slots) {
+  std::lock_guard one_at_a_time(resize_lock_);
+  for (int layer = 0; layer < num_layers(); layer++) {
+    buffers_.retire(layer, shrink(layer, slots[layer]));
+    grow(layer, slots[layer]);
+  }
+}
+
+// Takes slots away from a layer that is not in use; returns them.
+std::vector<Buffer*> ExpertStore::shrink(int layer, int num_slots) {
+  std::lock_guard guard(lock_);
+  std::vector<Buffer*> gone;
+  for (int e = 0; e < num_experts(layer); e++)
+    if (entry(layer, e).is_acquired) return gone;
+  const int before = policy_.num_slots(layer);
+  if (num_slots >= before) return gone;
+  std::vector<Swap> swaps;
+  policy_.resize(layer, num_slots, swaps);
+  for (const Swap& swap : swaps) {
+    Entry& leaves = entry(layer, swap.victim);
+    buffers_.give_slot(layer, leaves.buffer);
+    vacate(leaves);
+  }
+  for (int i = policy_.num_slots(layer); i < before; i++) gone.push_back(buffers_.take_slot(layer));
+  return gone;
+}
+
+// Gives a layer slots that it had before. Their pages are allocated while steps go on.
+void ExpertStore::grow(int layer, int num_slots) {
+  const std::vector<Buffer*> slots = buffers_.recall(layer, num_slots - this->num_slots(layer));
+  std::lock_guard guard(lock_);
+  std::vector<Swap> none;
+  policy_.resize(layer, policy_.num_slots(layer) + int(slots.size()), none);
+  for (Buffer* slot : slots) buffers_.give_slot(layer, slot);
+}
+
+int ExpertStore::num_slots(int layer) const {
+  std::lock_guard guard(lock_);
+  return policy_.num_slots(layer);
+}
+
 void ExpertStore::end_token() {
   std::lock_guard guard(lock_);
   swaps_.clear();

@@ -4,7 +4,7 @@
 // The slot policy decides which experts stay. An expert that it keeps is read straight into its
 // slot, whose former expert is never in use; one that it does not keep is read into a staging
 // buffer and leaves when it is released. One thread acquires, releases and ends tokens; any thread
-// may wait.
+// may wait, or change the number of slots.
 #pragma once
 #include <array>
 #include <atomic>
@@ -94,6 +94,11 @@ class ExpertStore {
   // null for a piece without any. Between steps. Returns false, and changes nothing, where `leaves`
   // is not in a slot or is pinned, or `enters` has a buffer.
   bool exchange(int layer, int leaves, int enters, const uint8_t* const* pieces);
+  // Gives each layer this many slots, (layers), but never more than it began with. Memory of slots
+  // that go is given to the system. Any thread may call it; layers in use keep theirs.
+  void resize(const int32_t* slots);
+  // Returns the number of slots that a layer has now.
+  int num_slots(int layer) const;
   // Ends a step after its last layer.
   void end_token();
   void reset_sequence();
@@ -123,6 +128,8 @@ class ExpertStore {
   };
 
   Entry& entry(int layer, int expert) const { return layers_[layer]->entry(expert); }
+  std::vector<Buffer*> shrink(int layer, int num_slots);
+  void grow(int layer, int num_slots);
   void use_each(int layer, const int32_t* routes, int tokens, int k,
                 const std::vector<int8_t>& requested);
   void apply(const std::vector<Swap>& swaps, int layer_in_use);
@@ -152,6 +159,7 @@ class ExpertStore {
   StoreBuffers buffers_;
   SlotPolicy& policy_;
   mutable std::mutex lock_;
+  std::mutex resize_lock_;      // taken before lock_
   std::deque<Entry*> waiting_;  // acquired, but no buffer is free for them yet
   std::vector<Swap> swaps_;
   std::vector<int32_t> distinct_;

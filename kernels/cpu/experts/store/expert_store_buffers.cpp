@@ -79,7 +79,9 @@ LoadOrder StoreLayer::order(Entry& entry) const {
 }
 
 StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging)
-    : memory_(total_bytes(layers, num_staging)), free_slots_(layers.size()) {
+    : memory_(total_bytes(layers, num_staging)),
+      free_slots_(layers.size()),
+      retired_(layers.size()) {
   uint8_t* at = memory_.data();
   const auto cut = [&](size_t bytes) {
     buffers_.push_back(std::make_unique<Buffer>(Buffer{at, bytes}));
@@ -104,6 +106,25 @@ Buffer* StoreBuffers::take_slot(int layer) {
   Buffer* buffer = free_slots_[layer].back();
   free_slots_[layer].pop_back();
   return buffer;
+}
+
+void StoreBuffers::retire(int layer, const std::vector<Buffer*>& slots) {
+  for (Buffer* slot : slots) {
+    memory_.give_back(slot->data, slot->bytes);
+    retired_bytes_ += slot->bytes;
+    retired_[layer].push_back(slot);
+  }
+}
+
+std::vector<Buffer*> StoreBuffers::recall(int layer, int count) {
+  std::vector<Buffer*> slots;
+  while (count-- > 0 && !retired_[layer].empty()) {
+    slots.push_back(retired_[layer].back());
+    retired_[layer].pop_back();
+    memory_.take_back(slots.back()->data, slots.back()->bytes);
+    retired_bytes_ -= slots.back()->bytes;
+  }
+  return slots;
 }
 
 bool StoreBuffers::is_staging(const Buffer* buffer) const {

@@ -5,6 +5,7 @@
 // that a direct read lands in place.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -94,7 +95,11 @@ class StoreBuffers {
   bool is_staging(const Buffer* buffer) const;
   // Makes `slot` a staging buffer, and `staging` a slot in its place. Both must have the same size.
   void exchange(Buffer* staging, Buffer* slot);
-  size_t bytes() const { return memory_.bytes(); }
+  // Gives the memory of free slots, which were taken, to the system; `recall` gets it back.
+  void retire(int layer, const std::vector<Buffer*>& slots);
+  // Returns up to `count` retired slots of the layer, to be given to it.
+  std::vector<Buffer*> recall(int layer, int count);
+  size_t bytes() const { return memory_.bytes() - retired_bytes_; }
 
  private:
   static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
@@ -103,6 +108,8 @@ class StoreBuffers {
   SlotMemory memory_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::vector<Buffer*>> free_slots_;  // by layer
+  std::vector<std::vector<Buffer*>> retired_;     // by layer
+  std::atomic<size_t> retired_bytes_{0};
   std::vector<Buffer*> staging_;
 };
 

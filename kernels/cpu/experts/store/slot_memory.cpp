@@ -10,6 +10,9 @@ namespace {
 constexpr size_t kPage = 4096, kHugePage = 2 << 20;
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Kernels without an advice refuse it, which costs speed alone.
+void advise(uint8_t* data, size_t bytes, int advice) { madvise(data, bytes, advice); }
+
 // Touches every page now: otherwise the first tokens would pay for it, and a lack of memory is
 // better noticed here.
 void populate(uint8_t* data, size_t bytes) {
@@ -30,10 +33,22 @@ SlotMemory::SlotMemory(size_t bytes) : bytes_(round_up(bytes ? bytes : 1, kPage)
   const size_t before = size_t(reinterpret_cast<uintptr_t>(data_) - start);
   if (before) munmap(p, before);
   if (kHugePage > before) munmap(data_ + bytes_, kHugePage - before);
-#ifdef MADV_HUGEPAGE
-  madvise(data_, bytes_, MADV_HUGEPAGE);
-#endif
+  advise(data_, bytes_, MADV_HUGEPAGE);
   populate(data_, bytes_);
+}
+
+// A huge page of which a part is dropped stays allocated until memory is short, unless it is split
+// first: advising that the part may be freed does that at once. Without huge pages for the range,
+// the kernel does not fill it again in the background.
+void SlotMemory::give_back(uint8_t* at, size_t bytes) {
+  advise(at, bytes, MADV_FREE);
+  advise(at, bytes, MADV_DONTNEED);
+  advise(at, bytes, MADV_NOHUGEPAGE);
+}
+
+void SlotMemory::take_back(uint8_t* at, size_t bytes) {
+  advise(at, bytes, MADV_HUGEPAGE);
+  populate(at, bytes);
 }
 
 SlotMemory::~SlotMemory() { munmap(data_, bytes_); }

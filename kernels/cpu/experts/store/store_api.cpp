@@ -132,6 +132,15 @@ SHARPI_API int sharpi_store_exchange(void* handle, int layer, int leaves, int en
                                      const uint8_t* const* pieces) {
   return store(handle).exchange(layer, leaves, enters, pieces);
 }
+// Gives each layer this many slots, (layers), or fewer.
+SHARPI_API int sharpi_store_resize(void* handle, const int32_t* slots) {
+  return guarded([&] { store(handle).resize(slots); });
+}
+// Writes how many slots each layer has, (layers).
+SHARPI_API void sharpi_store_slots(void* handle, int32_t* slots) {
+  for (int layer = 0; layer < store(handle).num_layers(); layer++)
+    slots[layer] = store(handle).num_slots(layer);
+}
 SHARPI_API int sharpi_store_end_token(void* handle) {
   return guarded([&] { store(handle).end_token(); });
 }
