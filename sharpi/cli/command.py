@@ -258,7 +258,7 @@ def _parameter(name: str, field: Field) -> inspect.Parameter:
         "show_default": option.default or default not in (None, False, ...),
     }
     if option.parse or (kind is not bool and get_origin(kind) is not Literal):
-        settings["parser"] = _reader(lambda text: option.read(text, field.kind))
+        settings["parser"] = _reader(lambda text: option.read(text, field.kind), default)
         kind, settings["metavar"] = str, option.metavar or "TEXT"
     elif len(choices := ", ".join(get_args(kind))) > _WIDEST_CHOICES:
         settings |= {"metavar": "NAME", "help": f"{option.help} One of {choices}."}
@@ -280,11 +280,11 @@ def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> in
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
-def _reader(read: Callable[[str], Any]) -> Callable[..., Any]:
+def _reader(read: Callable[[str], Any], default: Any = None) -> Callable[..., Any]:
     """Returns a function that reads a text as Typer wants it, and leaves defaults as they are."""
 
     def convert(value: Any, parameter: Any = None, context: Any = None) -> Any:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or value == default:
             return value
         try:
             return read(value)

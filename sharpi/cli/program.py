@@ -121,7 +121,7 @@ def make_program() -> Program:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sharpi.cli.commands.version import version
+        from sharpi.cli.commands.doctor import version
 
         version()
         raise typer.Exit

@@ -1,7 +1,5 @@
 """Joins the machines that run one model together, for commands that load a model."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,19 +13,6 @@ if TYPE_CHECKING:
     from sharpi.engine.cluster.cluster_loader import ClusterLoader
 
 _MODEL, _LINKS = "model", "links"  # the purposes of a group
-
-
-@contextmanager
-def joined(config: RunConfig) -> Iterator["ClusterLoader | None"]:
-    """Yields this process's loader for a group of machines, or None for a single machine.
-
-    Raises ClusterError if the other machines do not join.
-    """
-    if config.cluster is None:
-        yield None
-        return
-    with join(config, config.cluster) as cluster_loader:
-        yield cluster_loader
 
 
 def join(config: RunConfig, cluster: ClusterConfig) -> "ClusterLoader":

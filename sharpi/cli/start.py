@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 
-from sharpi.cli.ctrl_c import exit_on_ctrl_c
+from sharpi.cli.termination import exit_on_ctrl_c
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 

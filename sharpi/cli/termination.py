@@ -1,19 +1,17 @@
 """Turns SIGTERM and SIGHUP into SystemExit, so that engines close and write their files.
 
 During imports, a KeyboardInterrupt would be printed, or lost in a callback. So Ctrl-C then ends the
-process at once.
+process at once. This module is imported before all others, so it imports as little as possible.
 """
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
-
-from sharpi.cli.ctrl_c import exit_handlers, exit_silently
 
 # Exit codes of shells and sysexits.h; a SharpiError has its code in `exit_code`.
 USAGE = 2
@@ -24,6 +22,23 @@ INTERRUPTED = 130  # 128 + SIGINT
 TERMINATED = 143  # 128 + SIGTERM
 
 _CODES = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
+
+
+# Functions that are called before the process ends, such as one that restores terminal modes.
+exit_handlers: list[Callable[[], None]] = []
+
+
+def exit_silently(number: int, frame: object) -> None:
+    """Handles SIGINT: runs the `exit_handlers` and ends the process without a message."""
+    for each in exit_handlers:
+        each()
+    os._exit(INTERRUPTED)
+
+
+def exit_on_ctrl_c() -> None:
+    """Makes Ctrl-C end the process silently, unless it is ignored; call it in the main thread."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, exit_silently)
 
 
 def raise_on_termination() -> None:

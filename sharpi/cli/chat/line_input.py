@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from sharpi.cli.log.log_store import state_folder
 from sharpi.cli.output.terminal import stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.system.files import MOST_BYTES, read_line
@@ -21,9 +22,8 @@ _NEWLINE = "\u2028"
 
 
 def history_path() -> Path:
-    """Returns the history file in the state folder of the XDG base directory specification."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "sharpi" / "history"
+    """Returns the file of typed messages in sharpi's state folder."""
+    return (state_folder() or Path.home()) / "history"
 
 
 class HistoryFile:

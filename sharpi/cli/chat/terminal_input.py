@@ -29,7 +29,7 @@ from prompt_toolkit.styles import Style
 from sharpi.cli.chat.chat_settings import setting_names
 from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, HistoryFile, is_yes
 from sharpi.cli.chat.slash_commands import ALIASES, NAMES
-from sharpi.cli.ctrl_c import exit_handlers
+from sharpi.cli.termination import exit_handlers
 from sharpi.errors import SharpiError
 
 _WITH_FILES = ("/load", "/save", "/file")

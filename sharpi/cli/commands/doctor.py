@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from sharpi import __version__
 from sharpi.cli.command import Only
 from sharpi.cli.output.terminal import fitted
 from sharpi.cli.shared_options import JsonOption
-from sharpi.errors import DeviceError, UsageError
+from sharpi.errors import DeviceError, SharpiError, UsageError
 from sharpi.resources import install_command, is_checkout
 from sharpi.settings import FEATURES, ClusterConfig
 from sharpi.settings.cluster import hosts_of
@@ -21,6 +22,7 @@ from sharpi.units import format_bytes
 
 if TYPE_CHECKING:
     from sharpi.hardware.report import HardwareReport
+
 
 _ALONE = ClusterConfig()
 Row = tuple[str, str]  # a heading and its text
@@ -232,3 +234,23 @@ def _gpus(report: "HardwareReport") -> Iterator[Advice]:
     else:
         command = "sharpi plan MODEL --vram 12GiB shows the gain"
         yield Advice("NVIDIA GPU", "more speed than the CPU's", command)
+
+
+def version() -> None:
+    """Print the version and the CPU kernels in use."""
+    print(f"sharpi {__version__}")
+    print(f"CPU kernels: {_kernels_in_use()}")
+
+
+def _kernels_in_use() -> str:
+    """Returns the instruction set of the CPU kernels, and why no better one is used."""
+    from sharpi.ops.cpu.library import better_instruction_sets, instruction_set
+
+    try:
+        used, better = instruction_set(), better_instruction_sets()
+    except SharpiError as error:
+        return f"none; {error}"
+    if not better:
+        return used
+    name, features = list(better.items())[-1]
+    return f"{used} ({name} needs what this processor lacks: {', '.join(features)})"

@@ -70,8 +70,11 @@ def _context_size(path: Path) -> int:
 
 
 def _run(command: list[str], variables: dict[str, str]) -> int:
-    """Runs a program in the terminal and returns its exit code; only the program handles Ctrl-C."""
-    before = signal.signal(signal.SIGINT, _ignore)
+    """Runs a program in the terminal and returns its exit code; only the program handles Ctrl-C.
+
+    A handler that does nothing is not inherited, as SIG_IGN would be.
+    """
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         with subprocess.Popen(command, env=os.environ | variables) as client:
             try:
@@ -82,13 +85,6 @@ def _run(command: list[str], variables: dict[str, str]) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
     return code if code >= 0 else 128 - code
-
-
-def _ignore(number: int, frame: object) -> None:
-    """Handles SIGINT by doing nothing, so that only the client handles Ctrl-C.
-
-    With SIG_IGN instead of a handler, the client would inherit it and ignore Ctrl-C, too.
-    """
 
 
 MODEL = "local"  # the alias under which clients ask for the model
@@ -163,7 +159,7 @@ _DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHA
 def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
     """Yields the URL of a server with the model loaded, and stops the server afterwards.
 
-    The server's stderr is that of this process. If the server does not start, raises click's Exit
+    The server's stderr is that of this process. If the server does not start, raises Typer's Exit
     with its exit code.
     """
     where = ("--host", "127.0.0.1", "--port", "0", "--alias", alias, "-c", str(context_size))
@@ -172,31 +168,18 @@ def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        env=_environment(os.environ),
+        env={name: value for name, value in os.environ.items() if name not in _DROPPED},
         start_new_session=True,  # leaves Ctrl-C to the client
     ) as server:
         try:
-            yield _url_of(server)
+            assert server.stdout is not None
+            line = server.stdout.readline()  # comes when the model is loaded
+            if not line.startswith(_READY):
+                raise typer.Exit(server.wait() or 1)
+            yield line.split()[-1]
         finally:
-            _stop(server)
-
-
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name not in _DROPPED}
-
-
-def _url_of(server: "subprocess.Popen[str]") -> str:
-    """Waits until the model is loaded and returns the URL; raises click's Exit if that fails."""
-    assert server.stdout is not None
-    line = server.stdout.readline()
-    if not line.startswith(_READY):
-        raise typer.Exit(server.wait() or 1)
-    return line.split()[-1]
-
-
-def _stop(server: "subprocess.Popen[str]") -> None:
-    server.terminate()
-    try:
-        server.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        server.kill()
+            server.terminate()
+            try:
+                server.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()

@@ -86,11 +86,11 @@ def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> N
 def _one(store: "LogStore", values: list[str] | None) -> "KeptConversation":
     """Returns the conversation with the id `values[0]`, or the latest one without values."""
     if values:
-        return _found(store, _ids(values[:1])[0])
+        return store.find(_ids(values[:1])[0])
     latest = store.listed(1)
     if not latest:
         raise UsageError("the log is empty")
-    return _found(store, latest[0].id)
+    return store.find(latest[0].id)
 
 
 def _show(kept: "KeptConversation", as_json: bool) -> None:
@@ -123,7 +123,7 @@ def _export(store: "LogStore", values: list[str] | None) -> None:
     The /load command of a chat can read a single object.
     """
     ids = _ids(values) if values else [each.id for each in reversed(store.listed())]
-    records = [_record(_found(store, number)) for number in ids]
+    records = [_record(store.find(number)) for number in ids]
     is_one = values is not None and len(records) == 1
     json.dump(records[0] if is_one else records, sys.stdout, ensure_ascii=False, indent=2)
     print()
@@ -134,16 +134,9 @@ def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> No
         raise UsageError("rm needs the ids of conversations, or --all")
     ids = [each.id for each in store.listed()] if everything else _ids(values or [])
     for number in ids:
-        _found(store, number)  # removes nothing if one of them does not exist
+        store.find(number)  # removes nothing if one of them does not exist
     count = store.remove(ids)
     print_stderr(f"Removed {count} conversation{'' if count == 1 else 's'}.")
-
-
-def _found(store: "LogStore", number: int) -> "KeptConversation":
-    kept = store.find(number)
-    if kept is None:
-        raise UsageError(f"the log has no conversation {number}; `sharpi log` lists them")
-    return kept
 
 
 def _ids(values: Sequence[str]) -> list[int]:

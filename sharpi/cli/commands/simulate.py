@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from msgspec.structs import asdict, replace
 
+from sharpi.cli.run_config import OptionSources
 from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
 from sharpi.settings.option import Option, local_option
@@ -16,12 +18,17 @@ if TYPE_CHECKING:
     from sharpi.experts.trace.trace import Trace
 
 
+_OF_POLICIES = (  # parameters
+    *("admission", "load_budget", "moving_slots", "resident"),
+    *("warmup_tokens", "warm_pin", "warm_pin_after"),
+)
 _WARM_UP_TOKENS = 4096  # decoded tokens in which `--resident frequency` counts expert uses
 _WARM_PIN_AFTER = 512  # expert accesses before --warm-pin pins experts
 _DEFAULT_POLICY = "learned-prefetch"  # the default for slots in RAM
 
 
 def simulate(
+    context: typer.Context,
     trace_file: Annotated[Path, Option("TRACE", "A trace, an .npz file.")],
     slots: Annotated[str, local_option("--slots N,...", "Slots for experts in each layer.")] = "8",
     policy: Annotated[
@@ -103,16 +110,9 @@ def simulate(
     from sharpi.experts.simulation.simulate import Simulation, refuse_idle
     from sharpi.experts.trace.trace import read_trace
 
-    given = {
-        "--admission": admission,
-        "--load-budget": load_budget is not None,
-        "--moving-slots": moving_slots,
-        "--resident": resident is not None,
-        "--warmup-tokens": warmup_tokens is not None,
-        "--warm-pin": warm_pin > 0,
-        "--warm-pin-after": warm_pin_after is not None,
-    }
-    asked = [flag for flag, is_given in given.items() if is_given]
+    sources = OptionSources(context)
+    given = [each for each in _OF_POLICIES if context.params[each] is not False]
+    asked = [sources.name(each) for each in given if sources.by_flag(each)]
     _refuse_alone(asked, resident, predictors=predictors)
     numbers, names = _slot_numbers(slots), _policies(policy)
     trace = read_trace(trace_file)
@@ -123,19 +123,14 @@ def simulate(
     if tokens is not None:
         trace = trace.first(tokens)
     if predictors:
-        return _report_predictors(trace, as_json=as_json)
+        return _report_predictors(trace, as_json)
     warm_up = (warmup_tokens or _WARM_UP_TOKENS) if resident == "frequency" else None
     _note_short(trace, warm_up)
+    pin_after = _WARM_PIN_AFTER if warm_pin_after is None else warm_pin_after
     simulation = Simulation(
-        admission,
-        load_budget,
-        sets,
-        moving_slots,
-        warm_pin,
-        _WARM_PIN_AFTER if warm_pin_after is None else warm_pin_after,
-        warm_up,
+        admission, load_budget, sets, moving_slots, warm_pin, pin_after, warm_up
     )
-    _report(trace, names, numbers, simulation, as_json=as_json)
+    _report(trace, names, numbers, simulation, as_json)
 
 
 def _refuse_alone(asked: list[str], resident: str | None, *, predictors: bool) -> None:
@@ -192,12 +187,7 @@ def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
 
 
 def _report(
-    trace: "Trace",
-    names: list[str],
-    numbers: list[int],
-    simulation: "Simulation",
-    *,
-    as_json: bool,
+    trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation", as_json: bool
 ) -> None:
     from sharpi.cli.output.stats_table import print_rows
     from sharpi.experts.simulation.simulate import simulate as replay
@@ -205,10 +195,10 @@ def _report(
     rows = (replay(trace, name, number, simulation) for number in numbers for name in names)
     if as_json:
         print(json.dumps([asdict(row) for row in rows]))
-    else:
-        print_rows(trace, list(rows))
-        if simulation.warm_pin:
-            _compare_with_default(trace, names, numbers, simulation)
+        return
+    print_rows(trace, list(rows))
+    if simulation.warm_pin:
+        _compare_with_default(trace, names, numbers, simulation)
 
 
 def _compare_with_default(
@@ -231,7 +221,7 @@ def _compare_with_default(
         print_pin_result(number, with_pin, without, default)
 
 
-def _report_predictors(trace: "Trace", *, as_json: bool) -> None:
+def _report_predictors(trace: "Trace", as_json: bool) -> None:
     from sharpi.cli.output.stats_table import print_predictors
     from sharpi.experts.simulation.simulate import measure_predictors
 

@@ -81,10 +81,7 @@ def kept_conversation(number: int | None) -> KeptConversation:
             if not latest:
                 raise UsageError("the log has no chat to continue; `sharpi log` lists what it has")
             number = latest[0].id
-        kept = store.find(number)
-    if kept is None:
-        raise UsageError(f"the log has no conversation {number}; `sharpi log` lists them")
-    return kept
+        return store.find(number)
 
 
 @contextmanager
@@ -122,12 +119,8 @@ def _reason(error: Exception) -> str:
 
 def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
     """Returns the number of equal messages at the beginning of both sequences."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.errors import SharpiError
+from sharpi.errors import SharpiError, UsageError
 from sharpi.system.process import Closing
 
 Message = dict[str, str]
@@ -199,11 +199,11 @@ class LogStore(Closing):
         )
         return [KeptConversation(*row) for row in rows]
 
-    def find(self, conversation: int) -> KeptConversation | None:
-        """Returns the conversation with this id and its messages; None if it does not exist."""
+    def find(self, conversation: int) -> KeptConversation:
+        """Returns the conversation with this id and its messages; raises UsageError without one."""
         row = self._file.execute(f"{_LISTED} WHERE c.id = ?", (conversation,)).fetchone()
         if row is None:
-            return None
+            raise UsageError(f"the log has no conversation {conversation}; `sharpi log` lists them")
         messages = self._file.execute(
             "SELECT role, content FROM messages WHERE conversation = ? ORDER BY position",
             (conversation,),

@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import typer
 
 from sharpi.cli.output.terminal import print_note
-from sharpi.cli.ranks import follows, joined
+from sharpi.cli.ranks import follows, join
 from sharpi.cli.termination import exiting_on_ctrl_c, uninterrupted
 from sharpi.settings import RunConfig
 from sharpi.system.process import Closing
@@ -36,7 +36,9 @@ def open_engine(config: RunConfig) -> Iterator["Engine"]:
     with exiting_on_ctrl_c():
         from sharpi.engine.loader import load_engine
 
-    with joined(config) as cluster_loader:
+    with (
+        nullcontext() if config.cluster is None else join(config, config.cluster) as cluster_loader
+    ):
         with ProgressBar() as bar:
             engine = load_engine(config, on_progress=bar.show, share=cluster_loader)
         try:
@@ -76,21 +78,16 @@ class ProgressBar(Closing):
 
     def show(self, stage: str, fraction: float) -> None:
         """Shows the current stage, and the fraction of the total work that is done, 0 to 1."""
-        if self._bar is None and self._is_due():
-            self._appear()
+        is_due = sys.stderr.isatty() and time.monotonic() - self._start > DELAY_SECONDS
+        if self._bar is None and is_due:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=1.0)
+            self._bar.start()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=stage, completed=fraction)
-
-    def _is_due(self) -> bool:
-        return sys.stderr.isatty() and time.monotonic() - self._start > DELAY_SECONDS
-
-    def _appear(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self._bar = Progress(console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("", total=1.0)
-        self._bar.start()
 
     def close(self) -> None:
         """Removes the bar."""
@@ -171,7 +168,18 @@ class PrefillBar(Closing):
     def _run(self) -> None:
         if self._has_ended.wait(DELAY_SECONDS):
             return
-        bar = _new_bar()
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("reading the prompt"),
+            BarColumn(_BAR_WIDTH),
+            TextColumn("{task.fields[counts]}"),
+        )
+        console = Console(stderr=True)
+        bar = Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
         task = bar.add_task("", total=None, counts="")
         with bar:
             while True:
@@ -190,18 +198,3 @@ class PrefillBar(Closing):
         seconds = round((total - self._done) / speed)
         left = f"{seconds // 60}:{seconds % 60:02} left"
         return f"{self._done}/{total}, {speed:.0f} tokens/s, {left}"
-
-
-def _new_bar() -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("reading the prompt"),
-        BarColumn(_BAR_WIDTH),
-        TextColumn("{task.fields[counts]}"),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )

@@ -183,7 +183,6 @@ def test_several_processes_at_once(state: Path) -> None:
         for kept in store.listed():
             name, number, _ = kept.title.split()
             found = store.find(kept.id)
-            assert found is not None
             assert [each["content"] for each in found.messages] == [
                 f"{name} {number} {turn}" for turn in range(3)
             ]
