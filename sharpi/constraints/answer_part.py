@@ -127,11 +127,14 @@ class AfterTrigger:
 
 
 HARMONY_TURN = "<|start|>assistant"
-# In gpt-oss's harmony format, only reasoning may come before the text of a formatted answer.
-_HARMONY_HEAD = """
-start: (CHANNEL "analysis" MESSAGE /(?s:.*)/ END START "assistant")* CHANNEL "final" MESSAGE
-"""
-_HARMONY_MARKERS = ("CHANNEL", "MESSAGE", "END", "START")
+
+
+def harmony_reasoning(tokenizer: Tokenizer) -> str:
+    """Returns a Lark expression of the messages of reasoning before an answer of gpt-oss."""
+    channel, message, end, start = (
+        f"<[{tokenizer.id_of(f'<|{name}|>')}]>" for name in ("channel", "message", "end", "start")
+    )
+    return f'({channel} "analysis" {message} /(?s:.*)/ {end} {start} "assistant")*'
 
 
 class InSequence:
@@ -159,12 +162,11 @@ def within_answer(constraint: FiniteConstraint, grammars: Grammars, prompt: str)
     The end of `prompt` shows whether the reasoning has begun.
     """
     tokenizer = grammars.tokenizer
-    harmony = {name: tokenizer.id_of(f"<|{name.lower()}|>") for name in _HARMONY_MARKERS}
-    if prompt.endswith(HARMONY_TURN) and None not in harmony.values():
-        head = _HARMONY_HEAD
-        for name, token in harmony.items():
-            head = head.replace(name, f"<[{token}]>")
-        return InSequence(grammars.lark(head), constraint)
+    channel, message = tokenizer.id_of("<|channel|>"), tokenizer.id_of("<|message|>")
+    if prompt.endswith(HARMONY_TURN) and message is not None:
+        final = f'<[{channel}]> "final" <[{message}]>'
+        head = grammars.lark(f"start: {harmony_reasoning(tokenizer)} {final}")
+        return InSequence(head, constraint)
     markers = find_markers(tokenizer)
     if markers is None:
         return constraint

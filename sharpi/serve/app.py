@@ -12,19 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from sharpi.serve.anthropic import routes as anthropic_routes
+from sharpi.serve.anthropic import stream as anthropic_routes
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.metrics import RequestMeter
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.endpoint import Endpoint, EndpointTable, page_endpoints
+from sharpi.serve.http.endpoint import Endpoint, EndpointTable, openapi_endpoint, page_endpoints
 from sharpi.serve.http.errors import ApiError, error_response
-from sharpi.serve.http.openapi import openapi_endpoint
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 from sharpi.serve.llamacpp import routes as llamacpp_routes
 from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import slot_routes, status_routes
-from sharpi.serve.status.live_experts import live_experts_endpoint
+from sharpi.serve.status.status_routes import live_experts_endpoint
 
 _SEE_PATHS = "; /openapi.json lists every path"
 _NO_EMBEDDINGS = "; this server computes no embeddings, ask one with a model for them"

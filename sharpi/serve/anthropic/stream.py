@@ -1,17 +1,21 @@
-"""Turns an answer into a message of Anthropic's API, or into the events of its stream."""
+"""Anthropic's API: its endpoints, and an answer as a message or as the events of a stream."""
 
 import json
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
 from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, Reasoning, Text
-from sharpi.serve.anthropic.bodies import MessagesBody
-from sharpi.serve.anthropic.request import messages_call
+from sharpi.serve.anthropic.bodies import CountBody, MessagesBody
+from sharpi.serve.anthropic.request import counted_call, messages_call
 from sharpi.serve.chat.answer_reading import Block, answer_events, collect, new_id
-from sharpi.serve.chat.answering import Answering
+from sharpi.serve.chat.answering import Answering, answer_handler
 from sharpi.serve.chat.chat_call import AnswerDeltaOrEnd, AnswerEnd, EndReason, Usage
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import ChatModel, ChatModels
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import Endpoint, prepared
 from sharpi.serve.http.errors import ApiError, anthropic_body
 from sharpi.serve.http.event_stream import Events, named_event
 
@@ -35,6 +39,9 @@ class Messages(Answering):
         call, self._shows_thinking = messages_call(body, host)
         requests = model.prompt_requests(call)
         super().__init__(host, requests, is_stream=body.stream, notes=call.notes)
+        self._open: str | None = None  # the type of the block that the stream has begun
+        self._index = -1
+        self._has_begun = False
         self._message: Event = {
             "id": new_id("msg_"),
             "type": "message",
@@ -47,12 +54,8 @@ class Messages(Answering):
         }
 
     def events(self) -> Events:
-        writer = MessageEvents(self._message, self._shows_thinking)
         return answer_events(
-            self.host,
-            self.prompt_requests,
-            lambda _, item: map(named_event, writer.of(item)),
-            _PING,
+            self.host, self.prompt_requests, lambda _, item: map(named_event, self._of(item)), _PING
         )
 
     async def whole(self) -> Event:
@@ -75,25 +78,7 @@ class Messages(Answering):
         call = {"type": "tool_use", "id": new_id("toolu_"), "name": block.name}
         return call | {"input": _arguments(block.text)}
 
-
-def _arguments(text: str) -> object:
-    """Parses a tool call's arguments; returns an empty object if the answer cut them off."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
-
-
-class MessageEvents:
-    """Converts the parts of an answer to stream events, in blocks of one type each."""
-
-    def __init__(self, message: Event, shows_thinking: bool) -> None:
-        self._message, self._shows_thinking = message, shows_thinking
-        self._open: str | None = None
-        self._index = -1
-        self._has_begun = False
-
-    def of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
+    def _of(self, item: AnswerDeltaOrEnd) -> Iterator[Event]:
         """Yields the stream events for one part of the answer, or for its end."""
         if not self._has_begun:
             self._has_begun = True
@@ -148,6 +133,14 @@ class MessageEvents:
         yield {"type": "message_stop"}
 
 
+def _arguments(text: str) -> object:
+    """Parses a tool call's arguments; returns an empty object if the answer cut them off."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
 def _stop(end: AnswerEnd) -> Event:
     return {"stop_reason": _STOP_REASONS[end.reason], "stop_sequence": end.stop}
 
@@ -161,3 +154,23 @@ def _usage(usage: Usage) -> Event:
         "output_tokens": usage.num_generated,
         "output_tokens_details": {"thinking_tokens": usage.num_reasoning},
     }
+
+
+def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
+    """Returns the endpoints of Anthropic's API."""
+
+    async def count_tokens(request: Request) -> Response:
+        """Counts the tokens of a conversation's prompt."""
+        model = await chats.get()
+
+        def count(body: CountBody) -> int:
+            return len(model.memory.ids_of(model.prompt(counted_call(body, host))))
+
+        return JSONResponse({"input_tokens": await prepared(request, CountBody, count)})
+
+    respond = answer_handler(host, chats, MessagesBody, Messages)
+    other = ("/messages/count_tokens",)
+    return [
+        Endpoint("POST", "/v1/messages", respond, MessagesBody, ("/messages",), streams=True),
+        Endpoint("POST", "/v1/messages/count_tokens", count_tokens, CountBody, other),
+    ]

@@ -11,6 +11,7 @@ from sharpi.constraints.answer_part import (
     AfterReasoning,
     AfterTrigger,
     ConstraintIntersection,
+    harmony_reasoning,
     within_answer,
 )
 from sharpi.constraints.constraint import Constraint
@@ -19,6 +20,7 @@ from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.json_schema import OPTIONS, rewritten_schema
 from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.formats.harmony import Harmony
 from sharpi.dialogue.tools import Tool
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
@@ -86,6 +88,7 @@ class AnswerConstraint:
     def __init__(self, model: ConstrainedModel, call: ChatCall, prompt: str) -> None:
         self._model, self._call, self._prompt = model, call, prompt
         self._dialogue = model.dialogue
+        self._is_harmony = isinstance(model.dialogue.form, Harmony)
         self._starts_inside = model.dialogue.starts_inside(prompt)
         self.notes: list[str] = []
 
@@ -108,7 +111,7 @@ class AnswerConstraint:
     def _of_calls(self) -> Constraint | None:
         """Returns the constraint of the tools, which applies after reasoning; None without one."""
         constraint, markers = self._calls(), self._dialogue.reasoning
-        if constraint is None or markers is None or not self._may_reason:
+        if constraint is None or markers is None or self._is_harmony or not self._may_reason:
             return constraint
         return AfterReasoning(constraint, self._model.tokenizer, markers, self._starts_inside)
 
@@ -117,7 +120,9 @@ class AnswerConstraint:
         if not call.tools or call.choice.mode == "none":
             return None
         if call.choice.mode == "required":
-            return self._compiled(self._grammar(call.choice.parallel))
+            calls = self._grammar(call.choice.parallel).removeprefix(_START)
+            reasoning = harmony_reasoning(self._model.tokenizer) if self._is_harmony else ""
+            return self._compiled(f"{_START}{reasoning} {calls}")
         if call.shape.kind != "text":
             return self._compiled(self._call_or_shape())
         return self._strict() if call.has_strict_calls else None
@@ -181,7 +186,7 @@ class AnswerConstraint:
         marker = next((mark for mark in form.markers if written.startswith(mark)), None)
         if marker is None:
             return None
-        if form.reasoning is not None:  # harmony, whose marker begins other messages, too
+        if self._is_harmony:  # whose marker begins other messages, too
             marker = written.partition("functions.")[0]
         grammar = self._grammar(parallel=False)
         ready = [self._compiled(grammar)]

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -21,36 +21,15 @@ from sharpi.serve.chat.chat_call import (
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.event_stream import PING, Events
 
-Answers: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd] | None, None]
-# As Answers, and with the progress of prefill, if requested.
-AnswersAndProgress: TypeAlias = AsyncGenerator[
-    tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None
-]
+Parts: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None]
 
 
-def answers(
-    host: ModelHost, prompt_requests: Sequence[PromptRequest]
-) -> AbstractAsyncContextManager[Answers]:
-    """Returns a context manager that yields the merged parts of the answers to several requests.
+async def answer_parts(host: ModelHost, prompt_requests: Sequence[PromptRequest]) -> Parts:
+    """Yields the merged parts of the answers to several requests, and the progress of prefill.
 
-    Each item is (index of the answer, part), or None after some seconds without a part. Leaving the
-    context ends all answers. An error in one answer is raised and ends all answers.
+    Each item is (index of the answer, part), or None after some seconds without a part. Closing the
+    generator ends all answers. An error in one answer is raised and ends all answers.
     """
-    return aclosing(_answers(host, prompt_requests))
-
-
-async def _answers(host: ModelHost, prompt_requests: Sequence[PromptRequest]) -> Answers:
-    async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
-        async for numbered in items:
-            if numbered is None:
-                yield None
-            elif not isinstance(numbered[1], PrefillProgress):
-                yield numbered[0], numbered[1]
-
-
-async def _answers_and_progress(
-    host: ModelHost, prompt_requests: Sequence[PromptRequest]
-) -> AnswersAndProgress:
     progress = [_Progress(each, host.tokenizer.end_ids) for each in prompt_requests]
     group = host.answers(prompt_requests)
     try:
@@ -83,7 +62,7 @@ async def answer_events(
     `events_of` converts the index of an answer and one of its parts to events, `progress_event` the
     progress of prefill to one event. `ping` is yielded after some seconds without a part.
     """
-    async with aclosing(_answers_and_progress(host, prompt_requests)) as items:
+    async with aclosing(answer_parts(host, prompt_requests)) as items:
         async for numbered in items:
             if numbered is None:
                 yield ping
@@ -263,9 +242,8 @@ async def collect(
 ) -> list[CollectedAnswer]:
     """Generates and returns the complete answers, in the order of the requests."""
     collected = [CollectedAnswer() for _ in prompt_requests]
-    async with answers(host, prompt_requests) as items:
+    async with aclosing(answer_parts(host, prompt_requests)) as items:
         async for numbered in items:
-            if numbered is not None:
-                number, item = numbered
-                collected[number].add(item)
+            if numbered is not None and not isinstance(numbered[1], PrefillProgress):
+                collected[numbered[0]].add(numbered[1])
     return collected

@@ -7,8 +7,8 @@ an answer ends with the connection, even if it is not streamed.
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,43 +42,40 @@ class BodyReader:
         self._most = max(4 * limits.max_body_bytes, 1 << 20)
         self._held = 0
 
-    @contextmanager
-    def reading(self) -> Iterator["BodySize"]:
-        """Yields a BodySize, whose bytes count towards the total limit during the `with` block."""
-        size = BodySize()
-        try:
-            yield size
-        finally:
-            self._held -= size.num_bytes
-
-    async def read(self, receive: Receive, headers: Mapping[str, str], size: "BodySize") -> bytes:
-        """Reads and returns the complete body.
+    @asynccontextmanager
+    async def read(self, receive: Receive, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Reads the complete body, which counts towards the total limit during the `with` block.
 
         Raises ApiError 413 if it is too long, 408 if it does not arrive in time, and 429 if all
         bodies together exceed their limit.
         """
-        length = headers.get("content-length", "0")
-        most = self._limits.max_body_bytes
+        body, num_bytes = bytearray(), 0
+        try:
+            await self._read_into(body, receive, headers)
+            whole, num_bytes = [bytes(body)], len(body)
+            body.clear()
+            yield whole.pop()
+        finally:
+            self._held -= num_bytes or len(body)
+
+    async def _read_into(
+        self, body: bytearray, receive: Receive, headers: Mapping[str, str]
+    ) -> None:
+        length, most = headers.get("content-length", "0"), self._limits.max_body_bytes
         if length.isdecimal() and int(length) > most:
             await self._refuse_length(receive)
-        body = bytearray()
         more, deadline = True, time.monotonic() + self._limits.part_seconds
         while more:
             late_by = time.monotonic() - deadline
             chunk, more = await self._next_chunk(receive, late_by * _LEAST_RATE > len(body))
             body += chunk
-            self._take(size, len(body))
+            self._held += len(chunk)
+            if len(body) > _SMALL and self._held > self._most:
+                error = too_much("too many long requests arrive at once")
+                error.headers |= LAST
+                raise error
             if len(body) > most:
                 await self._refuse_length(receive)
-        return bytes(body)
-
-    def _take(self, size: "BodySize", num_bytes: int) -> None:
-        self._held += num_bytes - size.num_bytes
-        size.num_bytes = num_bytes
-        if num_bytes > _SMALL and self._held > self._most:
-            error = too_much("too many long requests arrive at once")
-            error.headers |= LAST
-            raise error
 
     async def _next_chunk(self, receive: Receive, is_late: bool) -> tuple[bytes, bool]:
         try:
@@ -105,12 +102,6 @@ class BodyReader:
             pass
         message = f"the request is longer than {format_bytes(self._limits.max_body_bytes)}"
         raise ApiError(413, message, "request_too_large", headers=LAST)
-
-
-class BodySize(Struct):
-    """The bytes of one body that are in memory."""
-
-    num_bytes: int = 0
 
 
 class ClientConnection:

@@ -79,8 +79,7 @@ class RequestGuard:
             await connection.run(self._app, b"")
             return
         _check_type(headers)
-        with self._bodies.reading() as size:
-            body = await self._bodies.read(receive, headers, size)
+        async with self._bodies.read(receive, headers) as body:
             with self._admitted(scope):
                 await connection.run(self._app, body)
 

@@ -9,8 +9,14 @@ from sharpi.serve.chat.answering import answer_handler
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint, prepared
-from sharpi.serve.llamacpp.bodies import CompletionBody, DetokenizeBody, InfillBody, TokenizeBody
-from sharpi.serve.llamacpp.completion import Completion, Infill
+from sharpi.serve.llamacpp.completion import (
+    Completion,
+    CompletionBody,
+    DetokenizeBody,
+    Infill,
+    InfillBody,
+    TokenizeBody,
+)
 from sharpi.serve.openai.bodies import ChatBody
 from sharpi.serve.openai.chat_request import chat_call
 from sharpi.tokenizer.tokenizer import Tokenizer

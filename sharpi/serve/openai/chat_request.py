@@ -1,22 +1,136 @@
-"""Translates the body of /v1/chat/completions to a ChatCall."""
+"""Translates the body of /v1/chat/completions to a ChatCall, and the tools of both OpenAI APIs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.chat_call import (
-    ChatCall,
-    Message,
-    call_message,
-    last_answer,
-    left_out,
-)
+from sharpi.serve.chat.chat_call import ChatCall, Message, call_message, last_answer, left_out
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import raise_invalid
-from sharpi.serve.openai.bodies import CallBody, ChatBody, MessageBody, text_of
-from sharpi.serve.openai.tools import OfferedTools, choice_of, tools_of
+from sharpi.serve.openai.bodies import (
+    CallBody,
+    ChatBody,
+    ChoiceBody,
+    FunctionBody,
+    MessageBody,
+    Mode,
+    ResponsesBody,
+    ToolBody,
+    text_of,
+)
+
+# A custom tool takes one text, which a model writes as the argument of a function.
+CUSTOM_ARGUMENT = "input"
+_CUSTOM: dict[str, Any] = {
+    "type": "object",
+    "properties": {CUSTOM_ARGUMENT: {"type": "string"}},
+    "required": [CUSTOM_ARGUMENT],
+}
+
+
+class OfferedTools(Struct, frozen=True):
+    """The tools that the model may call, and those that only another server could run."""
+
+    tools: tuple[Tool, ...] = ()
+    choice: ToolChoice = field(default_factory=ToolChoice)
+    custom: frozenset[str] = frozenset()  # the names of tools that take a text
+    is_strict: bool = False  # a tool is marked as strict
+    left_out: tuple[str, ...] = ()  # types of tools that are not offered
+
+
+def offered_tools(body: ChatBody | ResponsesBody) -> OfferedTools:
+    """Converts the tools and the choice among them.
+
+    Raises ApiError for an empty name, two equal names, or the choice of a tool that is not there.
+    """
+    tools: dict[str, Tool] = {}
+    custom, left_out, is_strict = set(), [], False
+    for path, tool, in_namespace in _flat(body.tools or ()):
+        function = _function_of(tool)
+        if function is None:
+            left_out.append(tool.type)
+            continue
+        if not function.name.strip():
+            raise_invalid(f"{path}.name", "must not be empty")
+        if function.name in tools:
+            if in_namespace:
+                continue
+            raise_invalid("tools", "has two tools with the same name")
+        schema = function.parameters or {"type": "object", "properties": {}}
+        tools[function.name] = Tool(function.name, function.description or "", schema)
+        is_strict |= bool(function.strict)
+        if tool.type == "custom":
+            custom.add(function.name)
+    choice, allowed = _choice(body, tools)
+    return OfferedTools(allowed, choice, frozenset(custom), is_strict, tuple(left_out))
+
+
+def _flat(bodies: Iterable[ToolBody]) -> Iterator[tuple[str, ToolBody, bool]]:
+    """Yields the tools with their paths, and those within a namespace in its place."""
+    for index, body in enumerate(bodies):
+        if body.type == "namespace":
+            yield from (
+                (f"tools[{index}].{path}", inner, True)
+                for path, inner, _ in _flat(body.tools or ())
+            )
+        else:
+            yield f"tools[{index}]", body, False
+
+
+def _function_of(body: ToolBody) -> FunctionBody | None:
+    """Returns the function of a tool; None for a tool that a server would have to run."""
+    if body.type == "custom":
+        return FunctionBody(name=body.name or "", description=body.description, parameters=_CUSTOM)
+    if body.type != "function":
+        return None
+    return body.function or FunctionBody(
+        name=body.name or "",
+        description=body.description,
+        parameters=body.parameters,
+        strict=body.strict,
+    )
+
+
+def _choice(
+    body: ChatBody | ResponsesBody, tools: dict[str, Tool]
+) -> tuple[ToolChoice, tuple[Tool, ...]]:
+    """Returns the choice, and the tools that it allows."""
+    choice, allowed = _mode_or_tool(body.tool_choice)
+    wanted = {choice.name} if choice.name else allowed
+    missing = (wanted or set()) - tools.keys()
+    if missing:
+        message = f"names the tool '{min(missing)[:64]}', which is not among the tools"
+        raise_invalid("tool_choice", message)
+    if choice.mode == "required" and not tools:
+        raise_invalid("tool_choice", "requires a call, but there are no tools")
+    left = (tool for name, tool in tools.items() if allowed is None or name in allowed)
+    return replace(choice, parallel=body.parallel_tool_calls is not False), tuple(left)
+
+
+def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] | None]:
+    if not isinstance(body, ChoiceBody):
+        return ToolChoice(body or "auto"), None
+    if body.type in ("function", "custom"):
+        name = body.function.name if body.function is not None else body.name
+        return ToolChoice(
+            "required", name or raise_invalid("tool_choice", "must have a tool's name")
+        ), None
+    if body.type != "allowed_tools":
+        raise_invalid("tool_choice.type", f"'{body.type[:40]}' is no tool that the model can call")
+    mode, tools = body.mode, body.tools
+    if body.allowed_tools is not None:
+        mode, tools = body.allowed_tools.mode, body.allowed_tools.tools
+    names = {each.name if each.function is None else each.function.name for each in tools or ()}
+    allowed = {name for name in names if name is not None}
+    if not allowed:
+        raise_invalid("tool_choice", "must have the names of tools")
+    return ToolChoice("required" if mode == "required" else "auto"), allowed
+
 
 _SAME_ROLES = {"developer": "system", "function": "tool"}
 
@@ -26,16 +140,12 @@ def chat_call(body: ChatBody, host: ModelHost) -> ChatCall:
     limit = first_limit(body.max_completion_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
     messages, prefill = _messages_and_prefill(body)
-    offered, choice = OfferedTools(), ToolChoice()
-    tools: tuple[Tool, ...] = ()
-    if body.tools or body.tool_choice is not None:
-        offered = tools_of(body.tools)
-        choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, offered.tools)
+    offered = offered_tools(body)
     return ChatCall(
         messages,
         request,
-        tools,
-        choice,
+        offered.tools,
+        offered.choice,
         answer_shape(body),
         thinking_of(body, body.reasoning_effort),
         prefill,

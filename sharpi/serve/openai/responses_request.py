@@ -25,7 +25,7 @@ from sharpi.serve.chat.generation_body import (
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.serve.openai.bodies import InputItem, ResponsesBody, text_of
-from sharpi.serve.openai.tools import CUSTOM_ARGUMENT, choice_of, tools_of
+from sharpi.serve.openai.chat_request import CUSTOM_ARGUMENT, offered_tools
 from sharpi.settings import SamplingParams
 
 
@@ -137,23 +137,19 @@ def responses_request(body: ResponsesBody, host: ModelHost) -> ResponsesRequest:
     """Translates the body to a ResponsesRequest; raises ApiError for contradictory values."""
     limit = first_limit(body.max_output_tokens, body.max_tokens, body.n_predict)
     request = generation_of(body, host, limit, _num_logprobs(body))
-    messages = messages_of(body)
-    offered = tools_of(body.tools)
-    choice, tools = choice_of(body.tool_choice, body.parallel_tool_calls, offered.tools)
+    offered = offered_tools(body)
     effort = body.reasoning_effort if body.reasoning is None else body.reasoning.effort
-    thinking = thinking_of(body, effort)
     call = ChatCall(
-        messages,
+        messages_of(body),
         request,
-        tools,
-        choice,
+        offered.tools,
+        offered.choice,
         _shape(body),
-        thinking,
+        thinking_of(body, effort),
         has_strict_calls=offered.is_strict,
         notes=left_out(offered.left_out),
     )
-    repeated = _repeated(body, request.sampling)
-    return ResponsesRequest(call, repeated, offered.custom)
+    return ResponsesRequest(call, _repeated(body, request.sampling), offered.custom)
 
 
 def _num_logprobs(body: ResponsesBody) -> int | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,6 @@ from sharpi.serve.http.errors import ApiError, invalid_request
 
 _MAX_NAME_BYTES = 200
 _NOT_SUPPORTED = "this server saves no slots; --slot-save-path DIR names the folder for them"
-
-# Saves or restores on the engine's thread: (model, slot, file, key) -> (tokens, bytes).
-Work = Callable[[Loaded, int, Path, bytes], tuple[int, int]]
 
 
 class SlotBody(Body):
@@ -62,9 +58,9 @@ class SlotRoutes:
         if folder is None:
             raise ApiError(501, _NOT_SUPPORTED, "not_supported")
         name = await prepared(request, SlotBody, _checked_name)
-        work, words = (_save, ("saved", "written")) if action == "save" else _RESTORE
+        words = ("saved", "written") if action == "save" else ("restored", "read")
         start = time.perf_counter()
-        num_tokens, num_bytes = await self._done(work, number, folder / name)
+        num_tokens, num_bytes = await self._done(action, number, folder / name)
         milliseconds = round(1000 * (time.perf_counter() - start), 3)
         answer = {"id_slot": number, "filename": name}
         counts = {f"n_{words[0]}": num_tokens, f"n_{words[1]}": num_bytes}
@@ -76,14 +72,19 @@ class SlotRoutes:
             raise invalid_request(f"there are slots 0 to {count - 1}", param="id_slot")
         return number
 
-    async def _done(self, work: Work, number: int, path: Path) -> tuple[int, int]:
+    async def _done(self, action: str, number: int, path: Path) -> tuple[int, int]:
         """Saves or restores a slot between two steps; returns its numbers of tokens and bytes.
 
         Raises ApiError if the file is missing or unusable.
         """
         key = await self._key(path.parent)
+
+        def work(loaded: Loaded) -> tuple[int, int]:
+            slots = loaded.scheduler.slots
+            return (slots.save if action == "save" else slots.restore)(number, path, key)
+
         try:
-            return await self._host.between_steps(lambda each: work(each, number, path, key))
+            return await self._host.between_steps(work)
         except FileNotFoundError:
             raise ApiError(404, f"there is no file {path.name!r}", param="filename") from None
         except RecordFault as fault:
@@ -105,17 +106,6 @@ class SlotRoutes:
         if found is None:
             raise ApiError(503, "the model's file was changed; try again", "unavailable")
         return key_of(found, arithmetic)
-
-
-def _save(loaded: Loaded, number: int, path: Path, key: bytes) -> tuple[int, int]:
-    return loaded.scheduler.slots.save(number, path, key)
-
-
-def _restore(loaded: Loaded, number: int, path: Path, key: bytes) -> tuple[int, int]:
-    return loaded.scheduler.slots.restore(number, path, key)
-
-
-_RESTORE: tuple[Work, tuple[str, str]] = _restore, ("restored", "read")
 
 
 def _slots(loaded: Loaded) -> list[dict[str, Any]]:

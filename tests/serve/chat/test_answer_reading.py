@@ -1,6 +1,7 @@
 """Answers as one stream: order, failures, and closing."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,7 @@ from scripted_host import ScriptedHost
 
 from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.generation_state import FinishInfo
-from sharpi.serve.chat.answer_reading import answers
+from sharpi.serve.chat.answer_reading import answer_parts
 from sharpi.serve.chat.chat_call import AnswerDelta, AnswerEnd, PromptRequest
 from sharpi.settings import GenerationRequest
 
@@ -20,7 +21,7 @@ def prompt_request(host: ScriptedHost) -> PromptRequest:
 
 def collected(host: ScriptedHost, num: int) -> list[Any]:
     async def collect() -> list[Any]:
-        async with answers(cast(Any, host), [prompt_request(host)] * num) as items:
+        async with aclosing(answer_parts(cast(Any, host), [prompt_request(host)] * num)) as items:
             return [item async for item in items]
 
     return asyncio.run(collect())
@@ -49,7 +50,7 @@ def test_what_is_left_is_closed() -> None:
     host.scripts = [["x"] * 1000]
 
     async def read() -> int:
-        async with answers(cast(Any, host), [prompt_request(host)] * 3) as items:
+        async with aclosing(answer_parts(cast(Any, host), [prompt_request(host)] * 3)) as items:
             async for number, _ in (item async for item in items if item):
                 if number == 2:
                     break

@@ -92,6 +92,9 @@ def test_a_strict_tool_may_be_left_uncalled(model: ChatModel) -> None:
 def test_a_call_that_has_to_be(model: ChatModel) -> None:
     forced = replace(CALL, tools=(WEATHER,), choice=ToolChoice("required"))
     [prompt_request] = model.prompt_requests(forced)
+    thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    assert takes(model, prompt_request, f'{thought}{BEGUN}{{"city": "Ulm"}}')
+    [prompt_request] = model.prompt_requests(forced)
     assert takes(model, prompt_request, f'{BEGUN}{{"city": "Ulm"}}')
     [prompt_request] = model.prompt_requests(forced)
     assert not takes(model, prompt_request, "<|channel|>final")

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from sharpi.engine.loader import load_engine
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
-from sharpi.serve.status import live_experts
-from sharpi.serve.status.live_experts import live_experts_endpoint
+from sharpi.serve.status import status_routes
+from sharpi.serve.status.status_routes import live_experts_endpoint
 from sharpi.settings import GenerationRequest, RunConfig
 
 pytestmark = pytest.mark.native
@@ -42,7 +42,7 @@ def host(config: RunConfig) -> Iterator[ModelHost]:
 @pytest.fixture
 def client(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """Returns a client for which every request takes a new view."""
-    monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(status_routes, "_FRESH_SECONDS", 0.0)
     return TestClient(Starlette(routes=live_experts_endpoint(host).routes))
 
 
@@ -112,7 +112,7 @@ def test_a_look_loads_nothing(config: RunConfig) -> None:
 
 
 def test_many_watchers_are_one_look(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_experts, "_FRESH_SECONDS", 60.0)
+    monkeypatch.setattr(status_routes, "_FRESH_SECONDS", 60.0)
     client = TestClient(Starlette(routes=live_experts_endpoint(host).routes))
     answers = [client.get("/experts/live").json() for _ in range(5)]
     assert len({answer["seconds"] for answer in answers}) == 1
@@ -124,6 +124,6 @@ def test_a_busy_model_is_not_waited_for(
     async def never(view: object) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(live_experts, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(status_routes, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(host, "inspect_if_loaded", never)
     assert client.get("/experts/live").json()["kind"] == "busy"
