@@ -230,7 +230,6 @@ class Channel(Closing):
             return
 
     def raise_if_failed(self) -> None:
-        """Raises ClusterError once the group is broken."""
         if self._fault is not None:
             raise ClusterError(self._fault)
 
@@ -273,7 +272,6 @@ class Channel(Closing):
         self._count_sent(len(tensor), start)
 
     def _tensor(self, message: Message) -> Any:
-        """Returns the bytes of a message as a tensor of uint8."""
         data = bytearray(message.header())
         data += message.body
         return self._torch.frombuffer(data, dtype=self._torch.uint8)

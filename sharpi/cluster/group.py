@@ -51,12 +51,18 @@ class RequestChannel:
 
     def call(self, request: bytes, reply_bytes: int) -> Bytes:
         """Sends a request, waits for the reply of `reply_bytes` bytes, and returns it."""
-        self._send(np.frombuffer(bytearray(request), np.uint8), _REQUEST)
-        return self._receive(reply_bytes, _REPLY)
+        self.send_request(np.frombuffer(bytearray(request), np.uint8))
+        reply = np.empty(reply_bytes, np.uint8)
+        self._group.recv([self._torch.from_numpy(reply)], self.other, _REPLY).wait()
+        return reply
+
+    def send_request(self, data: Bytes) -> None:
+        """Sends a request, or a part of one, without a reply to wait for."""
+        self._send(data, _REQUEST)
 
     def end(self) -> None:
         """Sends the empty request, which tells the other rank that no more will follow."""
-        self._send(np.zeros(_EMPTY_BYTES, np.uint8), _REQUEST)
+        self.send_request(np.zeros(_EMPTY_BYTES, np.uint8))
 
     def receive_request(self, buffer: Bytes) -> None:
         """Waits for a request, and writes it to the beginning of `buffer`."""
@@ -68,11 +74,6 @@ class RequestChannel:
 
     def _send(self, data: Bytes, tag: int) -> None:
         self._group.send([self._torch.from_numpy(data)], self.other, tag).wait()
-
-    def _receive(self, size: int, tag: int) -> Bytes:
-        buffer = np.empty(size, np.uint8)
-        self._group.recv([self._torch.from_numpy(buffer)], self.other, tag).wait()
-        return buffer
 
 
 _FOREVER = timedelta(days=365)  # a rank without work waits; the monitor notices faults
@@ -100,7 +101,8 @@ class Group(Closing):
         If a rank outside the ring is lost, the group continues without it.
         """
         assert self._monitor is not None
-        self._monitor.set_optional_ranks(set(range(self.size)) - set(ring), self._lose)
+        others = set(range(self.size)) - set(ring)
+        self._monitor.set_optional_ranks(others, lambda rank: self._on_lost(rank))
         if self.rank in ring and len(ring) > 1:
             place = ring.index(self.rank)
             self.channel.start(self._monitor, ring[place - 1], ring[(place + 1) % len(ring)])
@@ -112,11 +114,7 @@ class Group(Closing):
         """
         self._on_lost = on_lost
 
-    def _lose(self, rank: int) -> None:
-        self._on_lost(rank)
-
     def request_channel(self, rank: int) -> RequestChannel:
-        """Returns the connection for requests and replies between this rank and `rank`."""
         return RequestChannel(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
@@ -177,12 +175,10 @@ class Group(Closing):
         )
 
     def raise_if_failed(self) -> None:
-        """Raises ClusterError if the group has failed, for example because a rank was lost."""
         if self._monitor is not None and self._monitor.fault is not None:
             raise ClusterError(self._monitor.fault)
 
     def fail(self, fault: str) -> None:
-        """Makes all ranks end with this error message."""
         if self._monitor is not None:
             self._monitor.fail(fault)
 

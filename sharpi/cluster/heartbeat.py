@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
-from typing import Protocol
+from typing import Any
 
 from sharpi.system.process import Closing, start_native
 
@@ -19,30 +19,16 @@ LEAVE_SECONDS = 3.0  # the longest wait for other ranks to leave
 _LEAVE_PAUSE = 0.02
 
 
-class Store(Protocol):
-    """The methods of torch.distributed's key-value store that the monitor uses."""
-
-    def set(self, key: str, value: str, /) -> None:
-        """Sets the value of a key."""
-
-    def get(self, key: str, /) -> bytes:
-        """Waits for a key and returns its value."""
-
-    def check(self, keys: list[str], /) -> bool:
-        """Returns True if all keys are set."""
-
-    def set_timeout(self, timeout: timedelta, /) -> None:
-        """Sets the time limit of later calls."""
-
-
 class HeartbeatMonitor(Closing):
     """Watches the ranks of a group from background threads; `hosts` has each rank's host name.
+
+    `store` is torch.distributed's key-value store.
 
     `on_fault` is called at most once, on any thread, with a sentence that describes the fault.
     """
 
     def __init__(
-        self, store: Store, rank: int, hosts: Sequence[str], on_fault: Callable[[str], None]
+        self, store: Any, rank: int, hosts: Sequence[str], on_fault: Callable[[str], None]
     ) -> None:
         self._store, self._rank, self._hosts, self._on_fault = store, rank, hosts, on_fault
         self.fault: str | None = None
@@ -59,7 +45,6 @@ class HeartbeatMonitor(Closing):
         ]
 
     def start(self) -> None:
-        """Starts the background threads."""
         self._last_look = time.monotonic()
         for thread in self._threads:
             start_native(thread)

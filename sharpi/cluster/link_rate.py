@@ -4,11 +4,11 @@ import statistics
 import threading
 import time
 from itertools import permutations
-from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
-from sharpi.cluster.group import Group
+from sharpi.cluster.group import Group, RequestChannel
 from sharpi.errors import ClusterError
 from sharpi.system.process import start_native
 
@@ -58,65 +58,49 @@ def _measure(group: Group) -> list[LinkRate]:
         # So that nobody sends to a rank that is still measuring.
         group.exchange(f"link {number}", True)
         if group.rank == source:
-            wire = _Wire(group.torch, target)
-            own.append(LinkRate(source, target, wire.latency(), wire.rate()))
+            channel = group.request_channel(target)
+            own.append(LinkRate(source, target, _latency(channel), _rate(channel)))
         elif group.rank == target:
-            _Wire(group.torch, source).answer()
+            _answer(group.request_channel(source))
     each = group.exchange("links", _Links(own))
-    return sorted((link for rank in each for link in rank.links), key=_order)
+    links = (link for rank in each for link in rank.links)
+    return sorted(links, key=lambda link: (link.source, link.target))
 
 
-def _order(link: LinkRate) -> tuple[int, int]:
-    return link.source, link.target
-
-
-class _Wire:
-    """The connection to one other rank, for measurements."""
-
-    def __init__(self, torch: Any, other: int) -> None:
-        self._torch, self._other = torch, other
-        self._group = torch.distributed.group.WORLD
-        self._small = torch.zeros(SMALL_BYTES, dtype=torch.uint8)
-        self._frame = torch.zeros(_FRAME_BYTES, dtype=torch.uint8)
-
-    def _send(self, tensor: Any) -> None:
-        self._group.send([tensor], self._other, 0).wait()
-
-    def _receive(self, tensor: Any) -> None:
-        self._group.recv([tensor], self._other, 0).wait()
-
-    def latency(self) -> float:
-        """Returns half of the median time of 50 round trips of 8 KB, in seconds."""
-        return statistics.median(self._round_trip() for _ in range(_ROUND_TRIPS)) / 2
-
-    def _round_trip(self) -> float:
+def _latency(channel: RequestChannel) -> float:
+    """Returns half of the median time of 50 round trips of 8 KB, in seconds."""
+    times = []
+    for _ in range(_ROUND_TRIPS):
         start = time.perf_counter()
-        self._send(self._small)
-        self._receive(self._small)
-        return time.perf_counter() - start
+        channel.call(bytes(SMALL_BYTES), SMALL_BYTES)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) / 2
 
-    def rate(self) -> float:
-        """Returns bytes per second, measured by a transfer of about 0.3 s."""
-        first = self._timed_frames(_FEWEST_FRAMES)
-        wanted = int(first * _RATE_SECONDS / _FRAME_BYTES)
-        return self._timed_frames(max(_FEWEST_FRAMES, min(_MOST_FRAMES, wanted)))
 
-    def _timed_frames(self, count: int) -> float:
-        start = time.perf_counter()
-        self._send(self._torch.tensor([count], dtype=self._torch.int64))
-        for _ in range(count):
-            self._send(self._frame)
-        self._receive(self._small)
-        return count * _FRAME_BYTES / (time.perf_counter() - start)
+def _rate(channel: RequestChannel) -> float:
+    """Returns bytes per second, measured by a transfer of about 0.3 s."""
+    wanted = int(_timed_frames(channel, _FEWEST_FRAMES) * _RATE_SECONDS / _FRAME_BYTES)
+    return _timed_frames(channel, max(_FEWEST_FRAMES, min(_MOST_FRAMES, wanted)))
 
-    def answer(self) -> None:
-        """Plays the other side while the other rank calls `latency` and then `rate`."""
-        for _ in range(_ROUND_TRIPS):
-            self._receive(self._small)
-            self._send(self._small)
-        for _ in range(2):
-            number = self._torch.zeros(1, dtype=self._torch.int64)
-            self._receive(number)
-            for _ in range(min(int(number), _MOST_FRAMES)):
-                self._receive(self._frame)
-            self._send(self._small)
+
+def _timed_frames(channel: RequestChannel, count: int) -> float:
+    frame, start = np.zeros(_FRAME_BYTES, np.uint8), time.perf_counter()
+    channel.send_request(np.array([count], np.int64).view(np.uint8))
+    for _ in range(count - 1):
+        channel.send_request(frame)
+    channel.call(frame.tobytes(), SMALL_BYTES)
+    return count * _FRAME_BYTES / (time.perf_counter() - start)
+
+
+def _answer(channel: RequestChannel) -> None:
+    """Plays the other side while the other rank measures latency and then rate."""
+    small, frame = np.zeros(SMALL_BYTES, np.uint8), np.zeros(_FRAME_BYTES, np.uint8)
+    for _ in range(_ROUND_TRIPS):
+        channel.receive_request(small)
+        channel.send_reply(small)
+    number = np.zeros(1, np.int64)
+    for _ in range(2):
+        channel.receive_request(number.view(np.uint8))
+        for _ in range(min(int(number[0]), _MOST_FRAMES)):
+            channel.receive_request(frame)
+        channel.send_reply(small)

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sharpi.device.cuda import check_gpu
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
 from sharpi.system.process import start_native
@@ -90,10 +89,10 @@ def open_gpu(index: int = 0) -> "CudaDevice":
     """
     cupy = _package("cupy")
     _check_driver(cupy)
+    from sharpi.device.cuda import CudaDevice, check_gpu  # imports much that only a GPU needs
+
     check_gpu(cupy, index)
     torch = TorchImport(_extra(cupy))  # imported only if there is a GPU
-    from sharpi.device.cuda import CudaDevice  # imports much that only a GPU needs
-
     return CudaDevice(cupy, torch.module, index)
 
 

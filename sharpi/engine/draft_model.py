@@ -80,7 +80,6 @@ class DraftModel:
 
     @property
     def own_vocab_size(self) -> int:
-        """The size of the draft model's own vocabulary."""
         return self._runner.vocab_size
 
     def release(self, sequence: Sequence) -> None:
@@ -131,7 +130,6 @@ class ModelDrafter:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Returns the sequence to the DraftModel."""
         self._model.release(self._sequence)
 
 

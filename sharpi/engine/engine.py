@@ -11,8 +11,6 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.features import Features
 from sharpi.engine.load_decisions import LoadDecisions
 from sharpi.engine.mapped_file import MappedFile
-from sharpi.engine.prompt_cache.model_digest import arithmetic_of
-from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import (
     FinishInfo,
@@ -26,18 +24,18 @@ from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.scheduling.steps import Model, TokenProposer
-from sharpi.engine.sequence import Sequence as TokenSequence
 from sharpi.errors import UsageError
 from sharpi.settings import GenerationRequest
-from sharpi.speculation.speculator import Speculator
 from sharpi.system.process import Closing
 from sharpi.tokenizer.chat_template import chat_format
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
+    from sharpi.engine.prompt_cache.prompt_cache import PromptCache
     from sharpi.experts.stats.stats import ExpertStats
     from sharpi.experts.stats.stats_collect import ExpertView
+    from sharpi.speculation.speculator import Speculator
 
 
 class Generation:
@@ -67,17 +65,14 @@ class Generation:
 
     @property
     def ids(self) -> list[int]:
-        """Tokens chosen so far, without the end token."""
         return self._state.ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """The reason that the answer ended; None while it has not."""
         return self._state.finish_reason
 
     @property
     def timings(self) -> Timings:
-        """Seconds and tokens counted so far."""
         return self._state.timings
 
     @property
@@ -131,7 +126,6 @@ class Session:
 
     @property
     def tokens(self) -> list[int]:
-        """Tokens in the KV cache."""
         return [token for page in self._cache.pages() for token in page.tokens]
 
     def generate(
@@ -182,27 +176,25 @@ class Engine(Closing):
         return (*self._tier_notes, *self.features.exit_notes)
 
     @property
-    def speculator(self) -> Speculator:
-        """What drafts tokens, if it is on."""
+    def speculator(self) -> "Speculator":
         return self.features.speculator
 
     @property
-    def page_store(self) -> PromptCache | None:
-        """The pages on disk; None without a prompt cache."""
+    def page_store(self) -> "PromptCache | None":
         return self.features.page_store
 
     def proposer(self) -> TokenProposer:
-        """Returns what proposes tokens to the steps of one scheduler."""
         return self.features.proposer(self.runner)
 
     @property
     def context_size(self) -> int:
-        """The maximum number of positions of one session."""
         return self.runner.context_size
 
     @property
     def arithmetic(self) -> str:
         """A name for the arithmetic of keys and values; equal names mean equal bits."""
+        from sharpi.engine.prompt_cache.model_digest import arithmetic_of
+
         settings = self.runner.settings
         return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
 
@@ -221,6 +213,8 @@ class Engine(Closing):
         if ids.size == 0:
             raise UsageError("there are no token ids; at least one is needed")
         refuse_unknown(ids.tolist(), self.runner.vocab_size)
+        from sharpi.engine.sequence import Sequence as TokenSequence
+
         sequence = TokenSequence(self.runner, num_prompt_tokens)
         try:
             return sequence.extend_scored(ids.tolist())

@@ -4,6 +4,7 @@ Modules that few runs need are imported in the functions that use them.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from sharpi.engine.backends.cpu_part import CpuPart
@@ -12,17 +13,12 @@ from sharpi.engine.backends.parts import gpu_tier_of, keys_by_layer
 from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.load_decisions import LayerShare, LoadDecisions, LoadedModel
 from sharpi.engine.placement.placement import has_gpu_layers
-from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
-from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.drafting import Drafting
 from sharpi.engine.scheduling.steps import TokenProposer
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RunConfig
-from sharpi.speculation.speculator import Speculator
-from sharpi.system.process import Closing
 from sharpi.tiers.plan import Tier
 
 if TYPE_CHECKING:
@@ -31,42 +27,75 @@ if TYPE_CHECKING:
     from sharpi.engine.draft_model import DraftModel
     from sharpi.engine.memory_watch import MemoryWatch
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder
+    from sharpi.engine.prompt_cache.prompt_cache import PromptCache
+    from sharpi.speculation.speculator import Speculator
+
+
+class DraftEngine(Protocol):
+    """A second model that drafts."""
+
+    file: GgufFile
+    runner: Runner
+
+    def close(self) -> None: ...
 
 
 class Features:
-    """The features of one loaded model.
+    """The features of one loaded model, built after the parts `own` of this machine.
 
-    `parts` are the model's parts, also those of other machines, and `memory` is their memory.
-    `speculator` chooses drafts, which a `head` of the model may make. `page_store` keeps pages on
-    disk; None without one. `records` count the uses of experts; None once they are closed. All of
-    `ends` are closed first.
+    `parts` are the model's parts, also those of other machines, and `memory` is their memory. A
+    `head` of the model may draft, or a second model, which `load` loads. `page_store` keeps pages
+    in `folder`; both are None without a prompt cache. `records` count the uses of experts; None
+    once they are closed.
     """
 
     def __init__(
         self,
-        parts: Sequence[ModelPart],
-        memory: ModelMemory,
-        records: ExpertRecords,
-        speculator: Speculator,
-        head: "DraftHead | None",
-        draft_model: "DraftModel | None",
-        page_store: PromptCache | None,
-        ends: Sequence[Closing],
-        observers: Sequence[StepObserver],
+        decided: LoadDecisions,
+        weights: ModelWeights,
+        tier: "ExpertTier | None",
+        own: Sequence[ModelPart],
+        share: LayerShare,
+        folder: "CacheFolder | None",
+        load: Callable[[RunConfig], DraftEngine],
     ) -> None:
-        self.parts, self.memory, self._ends = parts, memory, ends
-        self.observers: tuple[StepObserver, ...] = (records, *observers)
+        records = _records(decided, tier)
+        records.watch(gpu_tier_of(own))
         self.records: ExpertRecords | None = records
-        self.speculator, self.head, self._draft_model = speculator, head, draft_model
-        self.page_store = page_store
-        self.notes = () if page_store is None else page_store.opening_notes
+        self.parts = share.parts(own, LoadedModel(decided, weights, tier, records))
+        self.head = _head(decided, weights, own) if decided.model.has_head else None
+        self.memory = ModelMemory(
+            self.parts, None if self.head is None else self.head.pages, share.remote,
+            drops_windows=decided.settings.window_pages > 0,
+        )  # fmt: skip
+        self._decided, self._reads_disk = decided, tier is not None
+        self._draft_model = _draft_model(decided, weights.output.rows, load)
+        self.page_store = None if folder is None else _page_store(folder, decided, self.memory)
+        watches = _memory_watches(decided, tier)
+        self.observers: tuple[StepObserver, ...] = (records, *watches)
+        self._ends = (*watches, decided.reservation)
+        self.notes = () if self.page_store is None else self.page_store.opening_notes
         self.exit_notes: tuple[str, ...] = ()  # lines for the user, once closed
 
     def proposer(self, runner: Runner) -> TokenProposer:
-        """Returns what proposes tokens to the steps of one scheduler."""
-        if not self.speculator.is_on:
+        config, settings = self._decided.config, self._decided.settings
+        if not (config.speculation.is_on and settings.max_drafts):
             return TokenProposer()
-        return Drafting(self.speculator, runner, self.head)
+        from sharpi.engine.scheduling.drafting import Drafting
+
+        has_models = self._draft_model is not None
+        return Drafting(lambda: self.speculator, runner, self.head, has_models=has_models)
+
+    @cached_property
+    def speculator(self) -> "Speculator":
+        """What drafts tokens, if it is on."""
+        from sharpi.speculation.speculator import Speculator
+
+        drafters = None if self._draft_model is None else self._draft_model.drafters
+        return Speculator(
+            self._decided.config.speculation, self._decided.settings.max_drafts, drafters,
+            reads_disk=self._reads_disk,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Writes what is to be kept, and ends what was started. A second call does nothing."""
@@ -88,86 +117,37 @@ class Features:
             self._draft_model = None
 
 
-class DraftEngine(Protocol):
-    """A second model that drafts."""
+def _page_store(
+    folder: "CacheFolder", decided: LoadDecisions, memory: ModelMemory
+) -> "PromptCache":
+    from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
+    from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
 
-    file: GgufFile
-    runner: Runner
+    identity = ModelIdentity(
+        digest=ModelDigest(folder.path, decided.file.parts),
+        arithmetic=arithmetic_of(decided.config, decided.settings, decided.model, decided.gpu_name),
+        about={"model": decided.file.path.name, "kv_type": str(decided.settings.kv_types)},
+    )
+    return PromptCache(folder, memory, identity)
 
-    def close(self) -> None:
-        """Frees the model."""
 
+def _draft_model(
+    decided: LoadDecisions, vocab_size: int, load: Callable[[RunConfig], DraftEngine]
+) -> "DraftModel | None":
+    """Loads the draft model, if there is one; raises UsageError for another vocabulary."""
+    config, settings = decided.config, decided.settings
+    if config.speculation.draft_model is None or not settings.max_drafts:
+        return None
+    from sharpi.engine.draft_model import DraftModel, check_vocabulary, draft_config
 
-class FeatureBuilder:
-    """Builds the features that `config` asks for; `load` loads a second model, if one drafts.
-
-    Opens the folder of the prompt cache at once; raises UsageError if it cannot be used.
-    """
-
-    def __init__(
-        self, config: RunConfig, share: LayerShare, load: Callable[[RunConfig], DraftEngine]
-    ) -> None:
-        self._share, self._load = share, load
-        self._folder = _cache_folder(config)
-
-    def build(
-        self,
-        decided: LoadDecisions,
-        weights: ModelWeights,
-        tier: "ExpertTier | None",
-        own: Sequence[ModelPart],
-    ) -> Features:
-        """Builds all features, after the parts of this machine."""
-        records = _records(decided, tier)
-        records.watch(gpu_tier_of(own))
-        parts = self._share.parts(own, LoadedModel(decided, weights, tier, records))
-        head = _head(decided, weights, own) if decided.model.has_head else None
-        drops_windows = decided.settings.window_pages > 0
-        memory = ModelMemory(
-            parts, None if head is None else head.pages, self._share.remote,
-            drops_windows=drops_windows,
-        )  # fmt: skip
-        draft_model = self._draft_model(decided, weights.output.rows)
-        speculator = Speculator(
-            decided.config.speculation,
-            decided.settings.max_drafts,
-            None if draft_model is None else draft_model.drafters,
-            reads_disk=tier is not None,
-        )
-        page_store = self._page_store(decided, memory)
-        watches = _memory_watches(decided, tier)
-        return Features(
-            parts, memory, records, speculator, head, draft_model, page_store,
-            ends=(*watches, decided.reservation), observers=watches,
-        )  # fmt: skip
-
-    def _page_store(self, decided: LoadDecisions, memory: ModelMemory) -> PromptCache | None:
-        if self._folder is None:
-            return None
-        identity = ModelIdentity(
-            digest=ModelDigest(self._folder.path, decided.file.parts),
-            arithmetic=arithmetic_of(
-                decided.config, decided.settings, decided.model, decided.gpu_name
-            ),
-            about={"model": decided.file.path.name, "kv_type": str(decided.settings.kv_types)},
-        )
-        return PromptCache(self._folder, memory, identity)
-
-    def _draft_model(self, decided: LoadDecisions, vocab_size: int) -> "DraftModel | None":
-        """Loads the draft model, if there is one; raises UsageError for another vocabulary."""
-        config, settings = decided.config, decided.settings
-        if config.speculation.draft_model is None or not settings.max_drafts:
-            return None
-        from sharpi.engine.draft_model import DraftModel, check_vocabulary, draft_config
-
-        engine = self._load(draft_config(config, settings.context_size))
-        try:
-            check_vocabulary(decided.file, engine.file)
-        except BaseException:
-            engine.close()
-            raise
-        least = config.speculation.min_probability
-        return DraftModel(engine.runner, engine.close, vocab_size, least)
+    engine = load(draft_config(config, settings.context_size))
+    try:
+        check_vocabulary(decided.file, engine.file)
+    except BaseException:
+        engine.close()
+        raise
+    least = config.speculation.min_probability
+    return DraftModel(engine.runner, engine.close, vocab_size, least)
 
 
 def _memory_watches(decided: LoadDecisions, tier: "ExpertTier | None") -> "tuple[MemoryWatch, ...]":
@@ -179,7 +159,8 @@ def _memory_watches(decided: LoadDecisions, tier: "ExpertTier | None") -> "tuple
     return (MemoryWatch(tier, is_concurrent=not has_gpu_layers(decided.plan)),)
 
 
-def _cache_folder(config: RunConfig) -> "CacheFolder | None":
+def open_page_folder(config: RunConfig) -> "CacheFolder | None":
+    """Opens the folder of the prompt cache, if there is one; raises UsageError if it cannot."""
     if config.prompt_cache is None:
         return None
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder

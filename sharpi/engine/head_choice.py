@@ -1,23 +1,77 @@
-"""Decides whether drafts are on by default, and whether the model's MTP head drafts."""
+"""Decides whether drafts are on by default, and whether an MTP head drafts.
+
+llama.cpp's converter writes heads with files of their own with `--mtp`: they have the metadata of
+the whole model, but only the layers for multi-token prediction. The embedding and the output
+matrix, which the head shares with the model, are in both files; those of the model's file are used.
+
+Gemma 4's assistant is such a file, too. It has layers, an embedding and an output of its own, and
+reads the model's keys and values.
+"""
 
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from sharpi.errors import UsageError
+from sharpi.gguf.file_kind import HEAD, kind_of
 from sharpi.gguf.metadata import Metadata
-from sharpi.gguf.reader import GgufFile
-from sharpi.model.config import ModelConfig, has_head, with_head
+from sharpi.gguf.reader import GgufFile, open_gguf
+from sharpi.model.config import ASSISTANT, ModelConfig, assistant_prefix, has_head, with_head
+from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.settings import RunConfig, SpeculationConfig
 
+_OF_ASSISTANT = "gemma4"  # the architecture of models that have an assistant
 
-def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> RunConfig:
+
+class HeadChoice(NamedTuple):
+    """A model with its MTP head if the head is to draft, and otherwise without it."""
+
+    file: GgufFile  # includes the tensors of a head that has its own file
+    model: ModelConfig
+    config: RunConfig
+    notes: tuple[str, ...] = ()
+
+
+def choose_head(
+    file: GgufFile,
+    model: ModelConfig,
+    config: RunConfig,
+    *,
+    has_gpu: bool,
+    is_shared: bool = False,
+    is_first: bool = True,
+) -> HeadChoice:
+    """Decides whether an MTP head drafts, from the model's file or from --spec-draft-model.
+
+    The configuration loses drafts that are only on by default and may not pay here. With
+    `is_shared` several machines run the model, and `is_first` is False on all but the first. Raises
+    UsageError if a head was asked for by name and the file has none, or if the head of
+    --spec-draft-model is for another model, and ModelFileError for a damaged file.
+    """
+    config = known_to_pay(config, has_gpu=has_gpu, is_shared=is_shared)
+    why_not = None if is_first else "the first machine has it"
+    if is_first and config.kv_keep is not None:
+        why_not = "it needs the keys and values that --kv-keep drops"
+    joined = _joined(file, model, config)
+    if joined is None:
+        chosen, notes = _with_chosen(file, model, config, why_not, None)
+        return HeadChoice(file, chosen, config, notes)
+    (own_file, own_model, config, _), metadata = joined
+    if _is_assistant(metadata):
+        why_not = _why_no_keys(config, has_gpu=has_gpu, is_shared=is_shared) or why_not
+    chosen, notes = _with_chosen(own_file, own_model, config, why_not, metadata)
+    if chosen.has_head:
+        return HeadChoice(own_file, chosen, config, notes)
+    return HeadChoice(file, model, config, notes)
+
+
+def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool) -> RunConfig:
     """Returns the configuration, without drafts that are only on by default and may not pay here.
 
     Drafts that the user asked for stay. Drafts on a GPU have costs that the rule does not measure:
     greedy decoding no longer begins steps before the host knows their tokens, and the first check
-    of each size captures a graph. On several machines (`is_shared`), a head would need every
-    token's hidden states sent back. A trace records single tokens only.
+    of each size captures a graph. On several machines, a head would need every token's hidden
+    states sent back. A trace records single tokens only.
     """
     speculation = config.speculation
     if not speculation.is_default:
@@ -30,62 +84,14 @@ def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -
     return config
 
 
-def where_keys_are(config: RunConfig, *, has_gpu: bool, is_shared: bool = False) -> str | None:
-    """Returns the end of a sentence on keys that Gemma 4's assistant cannot read, or None.
-
-    The sentence begins with "Gemma 4's assistant reads keys that". None means that it can read all
-    keys.
-    """
-    if is_shared:
-        return "other machines keep"
+def _why_no_keys(config: RunConfig, *, has_gpu: bool, is_shared: bool) -> str | None:
+    """Returns why Gemma 4's assistant cannot read the model's keys; None if it can."""
     asked = {config.kv_type, config.key_type, config.value_type} - {None, "f16", "q8_0"}
-    return "a GPU keeps in few bits" if has_gpu and asked else None
-
-
-def why_no_head(config: RunConfig, *, is_follower: bool = False) -> str | None:
-    """Returns the reason why an MTP head cannot run; None if it can."""
-    if is_follower:
-        return "the first machine has it"
-    if config.kv_keep is not None:
-        return "it needs the keys and values that --kv-keep drops"
+    if is_shared:
+        return "Gemma 4's assistant reads keys that other machines keep"
+    if has_gpu and asked:
+        return "Gemma 4's assistant reads keys that a GPU keeps in few bits"
     return None
-
-
-class HeadChoice(NamedTuple):
-    """A model with its MTP head if the head is to draft, and otherwise without it."""
-
-    file: GgufFile  # includes the tensors of a head that has its own file
-    model: ModelConfig
-    config: RunConfig
-    notes: tuple[str, ...]
-
-
-def choose_head(
-    file: GgufFile,
-    model: ModelConfig,
-    config: RunConfig,
-    why_not: str | None = None,
-    keys_elsewhere: str | None = None,
-) -> HeadChoice:
-    """Decides whether an MTP head drafts, from the model's file or from --spec-draft-model.
-
-    `why_not` is the reason if no head can run here; `keys_elsewhere` is the result of
-    `where_keys_are`. Raises UsageError if a head was asked for by name and the file has none, or if
-    the head of --spec-draft-model is for another model.
-    """
-    if config.speculation.draft_model is None:
-        chosen, notes = _with_chosen(file, model, config, why_not, None)
-        return HeadChoice(file, chosen, config, notes)
-    from sharpi.engine.head_file import join_head
-
-    joined = join_head(file, model, config)
-    own = joined.config
-    if keys_elsewhere is not None and joined.is_assistant:
-        why_not = f"Gemma 4's assistant reads keys that {keys_elsewhere}"
-    chosen, notes = _with_chosen(joined.file, joined.model, own, why_not, joined.metadata)
-    if chosen.has_head:
-        return HeadChoice(joined.file, chosen, own, notes)
-    return HeadChoice(file, model, own, notes)
 
 
 def _with_chosen(
@@ -110,3 +116,65 @@ def _with_chosen(
     if why_not is not None:
         return model, (f"the MTP head does not draft: {why_not}",)
     return with_head(file, model, metadata), ()
+
+
+def _joined(
+    file: GgufFile, model: ModelConfig, config: RunConfig
+) -> tuple[HeadChoice, Metadata] | None:
+    """Joins the head of --spec-draft-model to the model; None if that file is no head.
+
+    Returns the head's metadata, too.
+    """
+    speculation = config.speculation
+    if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
+        return None
+    head = open_gguf(speculation.draft_model)
+    if kind_of(head) != HEAD:
+        head.close()
+        return None
+    if _is_assistant(head.metadata):
+        width = head.metadata.get_int(f"{ASSISTANT}.embedding_length_out")
+        _check(file, head, model, _OF_ASSISTANT, {"embedding_length": (model.hidden_size, width)})
+        file = file.with_all_of(head, assistant_prefix(model.num_layers))
+    else:
+        architecture = head.metadata.get_str("general.architecture")
+        reader = HyperparameterReader(head.metadata, architecture)
+        sizes = {
+            "layers": (model.num_layers, reader.num_layers),
+            "embedding_length": (model.hidden_size, reader.hidden_size),
+        }
+        _check(file, head, model, architecture, sizes)
+        model = replace(model, num_predict_layers=reader.num_predict_layers)
+        file = file.with_tensors_of(head, f"blk.{model.num_layers}.")
+    if not has_head(file, model):
+        raise UsageError(f"{head.path.name} holds a head of a kind that sharpi does not know")
+    named = dict.fromkeys("mtp" if kind == "draft" else kind for kind in speculation.kinds)
+    own = replace(config, speculation=replace(speculation, kinds=tuple(named), draft_model=None))
+    return HeadChoice(file, model, own), head.metadata
+
+
+def _is_assistant(metadata: Metadata) -> bool:
+    return metadata.find_printable("general.architecture") == ASSISTANT
+
+
+def _check(
+    file: GgufFile,
+    head: GgufFile,
+    model: ModelConfig,
+    architecture: str,
+    sizes: dict[str, tuple[int, int]],
+) -> None:
+    """Raises UsageError if the head is for another model, with the first field that differs.
+
+    `sizes` has the model's and the head's value of each field.
+    """
+    from sharpi.engine.draft_model import check_vocabulary
+
+    fields = {"architecture": (model.architecture, architecture), **sizes}
+    for name, (own, other) in fields.items():
+        if own != other:
+            raise UsageError(
+                f"{head.path.name} holds a head for another model than {file.path.name}: {name} is"
+                f" {other} there, and {own} in the model"
+            )
+    check_vocabulary(file, head)

@@ -10,11 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import ModelPart, RemoteLayers
-from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
+from sharpi.engine.head_choice import choose_head
 from sharpi.engine.placement.choice import NO_GPUS, GpuChoice, GpuRates, OpenGpu, gpu_rates
 from sharpi.engine.placement.placement import resident_notes
 from sharpi.engine.settings import decide, on_cpu
-from sharpi.experts.profile import ExpertProfile, load_profile
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, probe_hardware
 from sharpi.hardware.memory import MemoryGauge
@@ -33,6 +32,7 @@ from sharpi.units import format_bytes
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
     from sharpi.engine.records.expert_records import ExpertRecords
+    from sharpi.experts.profile import ExpertProfile
 
 
 class LayerShare:
@@ -80,7 +80,7 @@ class LoadDecisions(Struct, frozen=True, eq=False):
     facts: ModelFacts
     plan: TierPlan | None
     warning: str | None  # why there is no plan
-    profile: ExpertProfile | None
+    profile: "ExpertProfile | None"
     notes: tuple[str, ...]  # on settings, dropped keys and the head
     reservation: Reservation  # of the RAM that the plan takes
 
@@ -124,13 +124,10 @@ def decide_load(
     hardware = probe_hardware(config.instruction_set)
     config, keep_notes = on_cpu(config)
     gpu = GpuChoice(config, open_device)
-    places = {"has_gpu": bool(gpu.devices), "is_shared": share.is_shared}
-    config = known_to_pay(config, **places)
     shared = (file, model)  # all that several ranks have in common
     file, model, config, head_notes = choose_head(
         file, model, config,
-        why_no_head(config, is_follower=not share.is_first),
-        keys_elsewhere=where_keys_are(config, **places),
+        has_gpu=bool(gpu.devices), is_shared=share.is_shared, is_first=share.is_first,
     )  # fmt: skip
     settings = decide(config, file, model, hardware)
     if share.is_shared:
@@ -164,9 +161,11 @@ def _with_free_ram(
     return hardware, gauge.folders
 
 
-def _profile(config: RunConfig, model: ModelConfig) -> ExpertProfile | None:
+def _profile(config: RunConfig, model: ModelConfig) -> "ExpertProfile | None":
     """Reads the expert uses of earlier runs, if there were any; raises StatsFileError."""
     if config.experts.profile is None:
         return None
+    from sharpi.experts.profile import load_profile
+
     name = config.model.name
     return load_profile(config.experts.profile, name, model.num_layers, model.num_experts)

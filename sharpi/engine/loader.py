@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import make_parts
 from sharpi.engine.engine import Engine
-from sharpi.engine.features import FeatureBuilder
+from sharpi.engine.features import Features, open_page_folder
 from sharpi.engine.load_decisions import LayerShare, LoadDecisions, decide_load
 from sharpi.engine.mapped_file import MappedFile
 from sharpi.engine.placement.choice import OpenGpu, without_gpu
@@ -84,7 +84,7 @@ def _load(
     share: LayerShare,
     watched: MappedFile,
 ) -> Engine:
-    builder = FeatureBuilder(config, share, load_engine)  # before anything large is read
+    folder = open_page_folder(config)  # before anything large is read
     decided = decide_load(file, config, open_device, share)
     file, weights, tokenizer = _read(decided, report)
     decided = replace(decided, file=file)
@@ -96,7 +96,7 @@ def _load(
         decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
         decided.layers, keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
-    features = builder.build(decided, weights, tier, own_parts)
+    features = Features(decided, weights, tier, own_parts, share, folder, load_engine)
     runner = Runner(
         decided.settings, weights.output.rows, features.parts, features.memory,
         (watched, *features.observers), has_states=bool(decided.model.states), remote=share.remote,

@@ -51,7 +51,6 @@ class MappedFile:
 
     @property
     def is_readable(self) -> bool:
-        """False after a read of the mapped file failed."""
         return bool(_library().sharpi_file_faults() == self._num_faults)
 
     def check_reads(self) -> None:
@@ -85,7 +84,6 @@ class MappedFile:
         )
 
     def close(self) -> None:
-        """Stops the detection of failed reads."""
         _library().sharpi_forget_files()
 
 

@@ -77,12 +77,10 @@ class Runner:
 
     @property
     def context_size(self) -> int:
-        """The maximum number of positions of one sequence."""
         return self.settings.context_size
 
     @property
     def batch_size(self) -> int:
-        """The maximum number of tokens of one pass."""
         return self.settings.batch_size
 
     @property
@@ -96,7 +94,6 @@ class Runner:
 
     @property
     def num_ranks(self) -> int:
-        """The number of machines that run the model; as many steps in flight keep all busy."""
         return 1 if self._remote is None else self._remote.num_ranks
 
     def prompt_chunk(self, num_tokens: int) -> int:
@@ -264,18 +261,15 @@ class Runner:
 
     @property
     def router_logits(self) -> list[Values]:
-        """The last step's router logits (rows, experts) of each MoE layer, if they are kept."""
         return [
             logits for part in self.parts for logits in self._kept.get(part, part).router_logits
         ]
 
     @property
     def hidden(self) -> Values:
-        """The hidden states (tokens, hidden) of the last step."""
         return self.parts[-1].hidden
 
     def prepare(self) -> None:
-        """Prepares all parts for the first step, so that the first token does not wait for it."""
         for part in self.parts:
             part.prepare()
 
@@ -285,6 +279,5 @@ class Runner:
             self._remote.close()
 
     def close(self) -> None:
-        """Ends the threads and frees memory."""
         for part in self.parts:
             part.close()

@@ -185,7 +185,6 @@ class PromptScores:
 
     @property
     def is_complete(self) -> bool:
-        """True once all tokens are scored."""
         return len(self.tokens) == len(self._ids)
 
     def step(self) -> None:
@@ -204,5 +203,4 @@ class PromptScores:
         ]
 
     def close(self) -> None:
-        """Gives the KV pages of the prompt back."""
         self._table.release()

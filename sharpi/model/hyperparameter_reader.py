@@ -41,7 +41,6 @@ class HyperparameterReader:
         return stored - extra
 
     def name(self, key: str) -> str:
-        """Returns the full key, with the architecture as its prefix."""
         return f"{self.architecture}.{key}"
 
     def fault(self, what: str) -> ModelFileError:
@@ -49,7 +48,6 @@ class HyperparameterReader:
         return file_error(self.metadata.path, what)
 
     def has(self, key: str) -> bool:
-        """Returns True if the file has the key."""
         return self.name(key) in self.metadata
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -58,11 +56,9 @@ class HyperparameterReader:
         return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Returns the finite number under a key."""
         return self.metadata.get_float(self.name(key), default)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """Returns the boolean under a key."""
         return self.metadata.get_bool(self.name(key), default)
 
     def positive(self, key: str, default: float | None = None) -> float:

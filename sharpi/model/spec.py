@@ -113,12 +113,10 @@ class ArchitectureSpec(Struct, frozen=True):
 
     @property
     def activation_kind(self) -> Activation:
-        """The activation function of the feed-forward."""
         return Activation[self.activation.upper()]
 
     @property
     def head_gate_kind(self) -> HeadGate:
-        """The activation function of the gate for attention's output."""
         return HeadGate[self.head_gate.upper()]
 
     @property
@@ -128,7 +126,6 @@ class ArchitectureSpec(Struct, frozen=True):
 
     @property
     def scoring_kind(self) -> Scoring:
-        """The function from router logits to scores."""
         return Scoring[self.scoring.upper()]
 
 

@@ -40,7 +40,6 @@ class TensorSource(Struct, frozen=True):
         return replace(self, prefix=f"blk.{index}.")
 
     def has(self, name: str) -> bool:
-        """Returns True if the file has this tensor."""
         return self._full_name(name) in self.file.tensors
 
     def unused(self) -> tuple[str, ...]:

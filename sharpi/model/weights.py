@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from sharpi.gguf.header import layer_of
 from sharpi.gguf.reader import GgufFile
-from sharpi.model.assistant import Assistant, load_assistant
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer, LayerInputs, load_layer_gate, load_layer_inputs
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.norm import Branch, Norm, load_norm, optional_norm
-from sharpi.model.predict_head import PredictHead, load_head
+from sharpi.model.predict_head import Assistant, PredictHead, load_assistant, load_head
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix
 

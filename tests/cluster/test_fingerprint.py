@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sharpi.cluster.fingerprint import Fingerprint, fingerprint, require_same
+from sharpi.engine.cluster.agreement import Fingerprint, fingerprint, require_same
 from sharpi.errors import ClusterError
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model

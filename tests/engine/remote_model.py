@@ -123,5 +123,6 @@ def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
     )  # fmt: skip
     return SimpleNamespace(
         config=engine.config, runner=runner, page_store=None, tokenizer=engine.tokenizer,
-        proposer=lambda: Drafting(engine.speculator, runner, head), remote=remote, head=head,
+        proposer=lambda: Drafting(lambda: engine.speculator, runner, head, has_models=False),
+        remote=remote, head=head,
     )  # fmt: skip

@@ -13,10 +13,13 @@ from scheduled import asked, finish, submit
 
 from sharpi.engine import settings
 from sharpi.engine.engine import Engine
+from sharpi.engine.head_choice import choose_head
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import ModelFileError, UnsupportedModelError, UsageError
+from sharpi.gguf.reader import open_gguf
+from sharpi.model.config import read_config
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import load_weights
 from sharpi.settings import ExpertConfig, RunConfig
@@ -173,6 +176,23 @@ def test_the_plan_has_it(load: Load) -> None:
 def test_an_assistant_of_another_model_is_refused(case: str, message: str, load: Load) -> None:
     with pytest.raises(UsageError, match=message):
         load(case, speculation=drafting(assistant("gemma4-moe")))
+
+
+def test_it_needs_keys_that_it_can_read() -> None:
+    """A GPU's keys of few bits, and those of other machines, are out of its reach."""
+    config = RunConfig(
+        model=DATA / "gemma4-moe.gguf",
+        key_type="q4_0",
+        speculation=drafting(assistant("gemma4-moe")),
+    )
+    places = ({"has_gpu": False}, {"has_gpu": True}, {"has_gpu": False, "is_shared": True})
+    with open_gguf(config.model) as file:
+        chosen = [choose_head(file, read_config(file), config, **each) for each in places]
+    assert [each.model.has_head for each in chosen] == [True, False, False]
+    assert [each.notes[0].split(" keys that ")[1] for each in chosen[1:]] == [
+        "a GPU keeps in few bits",
+        "other machines keep",
+    ]
 
 
 def changed(source: bytes, old: bytes, new: bytes, path: Path) -> Path:

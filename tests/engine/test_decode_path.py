@@ -17,20 +17,26 @@ from sharpi.settings import GenerationRequest, SamplingParams
 pytestmark = pytest.mark.native
 PACKAGE = str(Path(sharpi.__file__).parent)
 MOST_FRAMES, MOST_FILES = 9, 10
-MOST_FILES_OF_RUN = 110  # whose functions `sharpi run` enters up to its first token
+MOST_FILES_OF_RUN = 110  # whose functions `sharpi run` enters before it prints its first token
 RUN = """
 import sys
+import threading
 from pathlib import Path
 import sharpi
-package, files = str(Path(sharpi.__file__).parent), set()
+package, files, printed = str(Path(sharpi.__file__).parent), set(), []
 def count(frame, event, argument):
     code = frame.f_code
+    if event == "c_call" and getattr(argument, "__self__", None) is sys.stdout:
+        printed.append(argument.__name__ == "write")
     if event == "call" and code.co_flags & 2 and code.co_filename.startswith(package):
-        files.add(code.co_filename)  # flag 2: a function, not a module or the body of a class
+        if True not in printed:
+            files.add(code.co_filename)  # flag 2: a function, not a module or the body of a class
+threading.setprofile(count)
 sys.setprofile(count)
 from sharpi.cli.main import main
-status = main(["run", sys.argv[1], "-n", "1", "hello"])
+status = main(["run", sys.argv[1], "-n", "2", "hello"])
 sys.setprofile(None)
+assert True in printed
 sys.stderr.write("\\n" + "\\n".join(sorted(files)))
 sys.exit(status)
 """

@@ -1,11 +1,11 @@
-"""Which drafts are looked for where nobody asked for any, and where a head cannot draft."""
+"""Which drafts are looked for where nobody asked for any."""
 
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from sharpi.engine.head_choice import known_to_pay, where_keys_are, why_no_head
+from sharpi.engine.head_choice import known_to_pay
 from sharpi.settings import USUAL_DRAFTS, ExpertConfig, RunConfig, SpeculationConfig
 
 USUAL = RunConfig(model=Path("model.gguf"), speculation=USUAL_DRAFTS)
@@ -31,18 +31,3 @@ def test_what_was_asked_for_stays(has_gpu: bool, is_shared: bool) -> None:
     assert known_to_pay(config, has_gpu=has_gpu, is_shared=is_shared) == config
     nothing = replace(USUAL, speculation=SpeculationConfig())
     assert known_to_pay(nothing, has_gpu=has_gpu, is_shared=is_shared) == nothing
-
-
-def test_an_assistant_needs_keys_that_can_be_read() -> None:
-    few = replace(USUAL, key_type="q4_0")
-    assert where_keys_are(few, has_gpu=False) is None
-    assert where_keys_are(USUAL, has_gpu=True) is None
-    assert where_keys_are(replace(USUAL, kv_type="q8_0"), has_gpu=True) is None
-    assert where_keys_are(few, has_gpu=True) == "a GPU keeps in few bits"
-    assert where_keys_are(USUAL, has_gpu=False, is_shared=True) == "other machines keep"
-
-
-def test_a_head_is_on_the_first_machine_and_needs_all_keys() -> None:
-    assert why_no_head(USUAL) is None
-    assert why_no_head(USUAL, is_follower=True) == "the first machine has it"
-    assert "--kv-keep" in str(why_no_head(replace(USUAL, kv_keep=256)))

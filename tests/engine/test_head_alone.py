@@ -151,12 +151,20 @@ def test_a_head_is_no_model(head: Path) -> None:
         load_engine(RunConfig(model=head))
 
 
-def test_a_processor_that_cannot_run_it_says_so(head: Path) -> None:
-    """The note gives the reason, here that several machines share the model."""
-    config = RunConfig(model=REFERENCES / "qwen3moe.gguf", speculation=drafting(head))
+@pytest.mark.parametrize(
+    ("places", "changes", "reason"),
+    [
+        ({"is_shared": True, "is_first": False}, {}, "the first machine has it"),
+        ({}, {"kv_keep": 256}, "it needs the keys and values that --kv-keep drops"),
+    ],
+)
+def test_where_it_cannot_run_a_note_says_why(
+    head: Path, places: dict[str, bool], changes: dict[str, int], reason: str
+) -> None:
+    config = RunConfig(model=REFERENCES / "qwen3moe.gguf", speculation=drafting(head), **changes)
     with open_gguf(config.model) as file:
-        chosen = choose_head(file, read_config(file), config, "several machines share the model")
+        chosen = choose_head(file, read_config(file), config, has_gpu=False, **places)
         assert chosen.file is file  # as the other machines have it
     assert not chosen.model.has_head
     assert chosen.config.speculation.draft_model is None
-    assert chosen.notes == ("the MTP head does not draft: several machines share the model",)
+    assert chosen.notes == (f"the MTP head does not draft: {reason}",)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sharpi.engine.backends.gpu.part import gpu_scratch_bytes
 from sharpi.engine.kv.kv_choice import gpu_buffers
-from sharpi.engine.placement.gpu_memory import gpu_scratch_bytes
 from sharpi.engine.settings import active_bytes, decide
 from sharpi.errors import UsageError
 from sharpi.gguf.header import is_routed

@@ -108,7 +108,7 @@ def _plan_hosts(config: RunConfig, hosts_file: Path, *, as_json: bool) -> None:
 def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     """Returns the plan, with speeds from measured bandwidths of the tiers; raises SharpiError."""
     from sharpi.engine.draft_model import draft_model_notes
-    from sharpi.engine.head_choice import choose_head, known_to_pay, where_keys_are, why_no_head
+    from sharpi.engine.head_choice import choose_head
     from sharpi.engine.kv.kv_choice import kv_notes
     from sharpi.engine.placement.placement import Placement, file_notes, resident_notes
     from sharpi.engine.settings import decide
@@ -124,9 +124,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     has_gpu = config.device != "cpu" and bool(config.vram or hardware.free_vram)
     if config.speculation.draft_model is None:
         config = replace(config, speculation=USUAL_DRAFTS)
-    config = known_to_pay(config, has_gpu=has_gpu)
-    elsewhere = where_keys_are(config, has_gpu=has_gpu)
-    file, model, config, why = choose_head(file, model, config, why_no_head(config), elsewhere)
+    file, model, config, why = choose_head(file, model, config, has_gpu=has_gpu)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))

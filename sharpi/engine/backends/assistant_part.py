@@ -89,7 +89,6 @@ class CopiedKeys:
         return recorder.finish(x)
 
     def close(self) -> None:
-        """Frees the program that stores the copies."""
         if self._program is not None:
             self._program.close()
             self._program = None

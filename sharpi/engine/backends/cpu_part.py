@@ -37,7 +37,6 @@ class KeptInputs:
         self._pages = np.zeros((settings.num_parallel, settings.pages_per_sequence), np.int32)
 
     def join(self, step: abi.Step) -> None:
-        """Points `step` to the arrays."""
         step.slots = int_pointer(self._slots)
         step.num_kept = int_pointer(self._num_kept)
         step.kept_table = int_pointer(self._pages)
@@ -51,10 +50,9 @@ class KeptInputs:
 
 
 class CpuPart(RecordedPart[Program]):
-    """Runs `layers`, by default all; embeds the tokens if layer 0 is among them.
+    """Runs `layers`; embeds the tokens if layer 0 is among them.
 
-    With `has_output` it computes the logits, by default if it runs the model's last layer. With
-    `pool` it uses the threads of another part on this machine; that part closes them. With
+    With `pool` it uses the threads of another part on this machine; that part closes them. With
     `keeps_hidden`, `hidden` holds every token's values after the output norm.
     """
 
@@ -75,13 +73,9 @@ class CpuPart(RecordedPart[Program]):
         keeps_router_logits: bool = False,
         keeps_hidden: bool = False,
     ) -> None:
-        super().__init__(settings.num_outputs)
-        self._config, self._weights, self._settings, self._tier = config, weights, settings, tier
-        self._layers = range(config.num_layers) if layers is None else layers
-        ends = self._layers.stop == config.num_layers
-        self._has_output = ends if has_output is None else has_output
-        self._gives_outputs = ends  # the result has a row for each output, not for each token
+        super().__init__(config, weights, settings, layers, has_output)
         self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
+        self._tier = tier
         shapes = [shape for shape in config.attention if shape.layer in self._layers]
         windows = windows_of(config) if settings.window_pages else ()
         self.cache = KvCache(shapes, settings.num_pages, settings.kv_types, windows)
@@ -181,7 +175,6 @@ class CpuPart(RecordedPart[Program]):
 
     @property
     def pool(self) -> ThreadPool:
-        """The threads that run the part's steps."""
         return self._pool
 
     def interrupt(self, *, wanted: bool = True) -> None:

@@ -118,8 +118,7 @@ class StepObserver(Protocol):
     def reads_routes(self) -> bool:
         """True if `step` reads the routes of decoded tokens."""
 
-    def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
-        """Observes a step of these segments."""
+    def step(self, segments: Sequence[Segment], program: StepRoutes) -> None: ...
 
 
 class ModelPart:
@@ -169,12 +168,10 @@ class ModelPart:
 
     @property
     def routes(self) -> list[IntArray]:
-        """The routes of the last step; see StepRoutes."""
         return []
 
     @property
     def router_logits(self) -> list[Values]:
-        """The router logits of the last step, if they are kept."""
         return []
 
     def interrupt(self, *, wanted: bool = True) -> None:
@@ -193,8 +190,7 @@ class ModelPart:
         """Prepares the first step: records its program and, on a GPU, compiles its kernels."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Frees memory and ends threads."""
+    def close(self) -> None: ...
 
 
 class RemoteLayers(ModelPart):

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from sharpi.engine.backends.model_part import HostBytes, ModelPart, RemoteLayers, StepRoutes, Values
+from sharpi.model.config import ModelConfig
+from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, StateMemory
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
 from sharpi.tiers.settings import EngineSettings
@@ -27,15 +29,27 @@ class RecordedPart(ModelPart, Generic[P]):
 
     `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
     With `is_host_memory` any thread may read both while no step writes to them. `_latest` is the
-    program that ran last.
+    program that ran last. It runs `layers`, by default all. With `has_output` it computes the
+    logits, by default if it has the model's last layer.
     """
 
     cache: PartCache
     states: PartStates
     is_host_memory: bool
 
-    def __init__(self, num_outputs: int) -> None:
-        self._num_outputs = num_outputs
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        settings: EngineSettings,
+        layers: range | None,
+        has_output: bool | None,
+    ) -> None:
+        self._config, self._weights, self._settings = config, weights, settings
+        self._layers = range(config.num_layers) if layers is None else layers
+        # The result has a row for each output, not for each token.
+        self._gives_outputs = self._layers.stop == config.num_layers
+        self._has_output = self._gives_outputs if has_output is None else has_output
         self._programs: dict[int, P] = {}
         self._latest: P | None = None
 
@@ -50,7 +64,7 @@ class RecordedPart(ModelPart, Generic[P]):
 
     def prepare(self) -> None:
         """Records the decode program now, so that the first token does not wait for it."""
-        self._program(self._num_outputs)
+        self._program(self._settings.num_outputs)
 
     @property
     def routes(self) -> list[IntArray]:
@@ -109,7 +123,6 @@ class ModelMemory:
             self._remote.copy_page(source, target)
 
     def drop_windows(self, page: int, is_before_free: bool, is_after_free: bool) -> None:
-        """Drops a page's keys and values in sliding-window layers; see `KvCache.drop_windows`."""
         free = {"is_before_free": is_before_free, "is_after_free": is_after_free}
         for cache in self._caches:
             cache.drop_windows(page, **free)
@@ -126,40 +139,35 @@ class ModelMemory:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page of the KV cache, in all layers."""
         return sum(cache.page_bytes for cache in self._caches)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of one state, in all recurrent layers."""
         return sum(states.state_bytes for states in self._states)
-
-    def read_page(self, page: int, target: HostBytes) -> None:
-        """Copies a page of all layers to `target`, (page_bytes,)."""
-        for cache, own in _shares(target, self._caches, lambda each: each.page_bytes):
-            cache.read_page(page, own)
-
-    def write_page(self, page: int, source: HostBytes) -> None:
-        """Overwrites a page in all layers with `source`, bytes that `read_page` has read."""
-        self._prepare_change(1 + page)
-        for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
-            cache.write_page(page, own)
 
     @property
     def partial_bytes(self) -> int:
         """Bytes of one page without sliding-window layers; 0 where these keep all pages."""
         return sum(cache.partial_bytes for cache in self._caches if self._drops_windows)
 
-    def read_partial(self, page: int, target: HostBytes) -> None:
-        """Copies a page without sliding-window layers to `target`, (partial_bytes,)."""
-        for cache, own in _shares(target, self._caches, lambda each: each.partial_bytes):
-            cache.read_partial(page, own)
+    def read_page(self, page: int, target: HostBytes, *, is_partial: bool = False) -> None:
+        """Copies a page of all layers, or those without windows, to `target`, (its bytes,)."""
+        if is_partial:
+            for cache, own in _shares(target, self._caches, lambda each: each.partial_bytes):
+                cache.read_partial(page, own)
+        else:
+            for cache, own in _shares(target, self._caches, lambda each: each.page_bytes):
+                cache.read_page(page, own)
 
-    def write_partial(self, page: int, source: HostBytes) -> None:
-        """Overwrites a page, except its sliding-window layers, with bytes from `read_partial`."""
+    def write_page(self, page: int, source: HostBytes, *, is_partial: bool = False) -> None:
+        """Overwrites a page with the bytes that `read_page` has read, in the same layers."""
         self._prepare_change(1 + page)
-        for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
-            cache.write_partial(page, own)
+        if is_partial:
+            for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
+                cache.write_partial(page, own)
+        else:
+            for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
+                cache.write_page(page, own)
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""

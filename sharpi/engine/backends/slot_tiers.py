@@ -24,21 +24,17 @@ class SlotTiers:
         self._tiers = tuple(tiers)
 
     def stats(self, run: "RunFacts") -> "ExpertStats | None":
-        """Returns the statistics of all GPUs so far; None before slots exist."""
         found = [tier.stats(run) for tier in self._tiers]
         made = [stats for stats in found if stats is not None]
         return _joined_stats(made) if made else None
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns each layer's number of loads and its pinned experts; empty before slots exist."""
         return dict(chain.from_iterable(tier.loads_and_pins().items() for tier in self._tiers))
 
     def pin_note(self) -> str | None:
-        """Returns a note if the most used experts were to be pinned and were not, else None."""
         return next(filter(None, (tier.pin_note() for tier in self._tiers)), None)
 
     def view(self, num_tokens: int) -> "ExpertView | None":
-        """Returns which experts have slots, and their numbers of uses; None before slots exist."""
         found = [tier.view(num_tokens) for tier in self._tiers]
         views = [view for view in found if view is not None]
         return _joined_views(views) if views else None

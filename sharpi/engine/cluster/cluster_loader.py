@@ -152,7 +152,6 @@ class ClusterLoader(LayerShare, Closing):
         return [*own, self.remote, make_output(own[-1], model, loaded.weights, settings)]
 
     def _lend(self, loaded: LoadedModel) -> None:
-        """Agrees with the other ranks which experts are lent, and starts the threads for that."""
         self._round = LendingRound(
             self._group, loaded, self._config.remote_experts, print_running_note
         )
@@ -200,7 +199,6 @@ class ClusterLoader(LayerShare, Closing):
 
     @property
     def link(self) -> LinkStats:
-        """The counts of this rank's messages so far."""
         return self._group.channel.stats
 
     def _report(self, report: RankReport) -> None:

@@ -138,7 +138,6 @@ class LendingRound:
         )
 
     def _read_seconds(self, loans: Sequence[Loan]) -> float:
-        """Returns the measured seconds to read an expert of mean size from disk."""
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
         rate = measure_disk(self._decided.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate

@@ -30,7 +30,6 @@ class Pool:
 
     @property
     def num_free(self) -> int:
-        """The number of free pages or states."""
         return len(self._free)
 
     def allocate(self) -> int | None:
@@ -40,7 +39,6 @@ class Pool:
         return None
 
     def free(self, *numbers: int) -> None:
-        """Marks these numbers as free."""
         self._free.extend(numbers)
 
 
@@ -65,7 +63,6 @@ class CachedPage:
 
     @property
     def is_full(self) -> bool:
-        """True if the next token belongs to another page."""
         return len(self.tokens) == PAGE_POSITIONS
 
     def path(self) -> list["CachedPage"]:
@@ -149,7 +146,6 @@ class Cut(NamedTuple):
 
     @property
     def num_pages(self) -> int:
-        """The number of pages that the kept positions take."""
         return -(-self.num_kept // PAGE_POSITIONS)
 
 

@@ -80,11 +80,9 @@ class WindowPages:
 
     @property
     def num_present(self) -> int:
-        """The number of pages that have the keys and values of all layers."""
         return len(self._present)
 
     def has(self, page: int) -> bool:
-        """Returns True if a page has the keys and values of all layers."""
         return not self.is_on or page in self._present
 
     def first_needed(self, length: int) -> int:
@@ -229,7 +227,6 @@ class HeldWindows:
             self._hold((index,))
 
     def release(self) -> None:
-        """Releases all held pages."""
         self._end_step()
         for page in self._held.values():
             self._windows.release(page)

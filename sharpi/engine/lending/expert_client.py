@@ -9,7 +9,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -22,19 +21,6 @@ from sharpi.system.process import Closing, start_native
 
 TOKENS_BETWEEN = 256  # decoded tokens between two measurements, at least
 HYSTERESIS = 1.25  # the other source of experts must be this many times faster
-
-
-class ExpertAccess(Protocol):
-    """Switches between two sources of missing experts: other ranks that compute, and the disk."""
-
-    def round_trip(self) -> float:
-        """Measures the seconds from a request to its reply; raises if a rank is lost."""
-
-    def resume(self) -> None:
-        """Makes steps send is_remote to the other ranks from now on."""
-
-    def pause(self) -> None:
-        """Makes steps read experts from the disk from now on."""
 
 
 def prefers_remote(is_remote: bool, round_trip: float, read: float) -> bool:
@@ -58,7 +44,7 @@ class ExpertSourceSelector(Closing):
 
     def __init__(
         self,
-        access: ExpertAccess,
+        access: "ExpertClient",
         read: Callable[[], float],
         is_remote: bool,
         on_change: Callable[[bool, float, float], None],
@@ -70,7 +56,6 @@ class ExpertSourceSelector(Closing):
         start_native(self._thread)
 
     def count(self, num_tokens: int) -> None:
-        """Counts the tokens of a step, and begins a measurement if one is due."""
         self._num_tokens += num_tokens
         if self._num_tokens >= TOKENS_BETWEEN:
             self._num_tokens = 0
@@ -142,11 +127,9 @@ class ExpertClient(Closing):
                 self.remote.add_experts(loan.layer, loan.first, loan.end, index)
 
     def use_selector(self, selector: ExpertSourceSelector) -> None:
-        """Passes the token count of each step to `selector`, and closes it with the client."""
         self._selector = selector
 
     def count(self, num_tokens: int) -> None:
-        """Passes the number of tokens of a step to the selector, if there is one."""
         if self._selector is not None:
             self._selector.count(num_tokens)
 
@@ -183,7 +166,6 @@ class ExpertClient(Closing):
         return max(seconds, default=float("inf"))
 
     def when_closed(self, on_close: Callable[[], None]) -> None:
-        """Registers a function to call at the end of `close`."""
         self._on_close = on_close
 
     def start(self, feed: ExpertFeed) -> None:

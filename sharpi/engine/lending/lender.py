@@ -137,7 +137,6 @@ class ExpertPrograms:
 
     @property
     def max_request_bytes(self) -> int:
-        """The bytes of the largest request."""
         return 4 * (_HEADER + _OF_ITEM * self.max_items) + self._rows.nbytes
 
     def _program(self, experts: ExpertWeights, activation: Activation) -> Program:
@@ -202,7 +201,6 @@ class ExpertPrograms:
             data[first * size : end * size : 4096].max(initial=0)
 
     def close(self) -> None:
-        """Frees the programs and ends the threads."""
         for program in self._programs.values():
             program.close()
         self._programs = {}

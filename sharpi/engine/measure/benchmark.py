@@ -39,12 +39,10 @@ class BenchmarkTest(Struct, frozen=True):
 
     @property
     def num_positions(self) -> int:
-        """The context size that the test needs."""
         return self.depth + self.num_measured
 
     @property
     def num_measured(self) -> int:
-        """The tokens of one repetition."""
         return self.num_tokens * (_NUM_CHECKS if self.kind == "ck" else 1)
 
     @property

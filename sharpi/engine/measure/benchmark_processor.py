@@ -21,6 +21,7 @@ from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.gpu.part import GpuPart
+    from sharpi.ops.cuda.gpu_limits import GpuLimits
 
 
 class Traffic(Struct, frozen=True):
@@ -113,113 +114,82 @@ def _num_weights(tensors: Iterable[Tensor]) -> int:
 
 
 class Processor:
-    """The processor that runs the model; this base class has no limits and counts no kernels."""
+    """The processors that run the model; `device` names the GPUs, and is None without any.
 
-    device: str | None = None
-    has_cpu_layers = True
+    Only one of them alone has limits: a `cpu`, or one GPU with the traffic of its `bus`. Those of
+    one processor do not apply to several.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence["GpuPart"] = (),
+        *,
+        cpu: MachineLimits | None = None,
+        bus: "BusTraffic | None" = None,
+        has_cpu_layers: bool = True,
+    ) -> None:
+        self.device = " and ".join(gpu.device.name for gpu in gpus) or None
+        self.has_cpu_layers = has_cpu_layers
+        self._gpus, self._cpu, self._bus = tuple(gpus), cpu, bus
+        self._gpu: GpuLimits | None = None
+        if bus is not None:
+            from sharpi.ops.cuda import gpu_limits
+
+            self._gpu = gpu_limits.GpuLimits(gpus[0].device)
 
     def measure(self, num_threads: int) -> None:
         """Measures the limits once more; the best results count."""
+        if self._cpu is not None:
+            self._cpu.measure(num_threads)
+        if self._gpu is not None and self._bus is not None:
+            self._gpu.measure()
+            if self._bus.is_used:
+                self._gpu.measure_bus()
 
     def bus_bytes(self, routes: Sequence[IntArray]) -> int:
         """Returns the bytes that a pass moves over the bus, for routes (tokens, used) by layer."""
-        return 0
+        return 0 if self._bus is None else self._bus.of_pass(routes)
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
         """Returns the highest rate of reading weights; None if there is no limit to compare with.
 
-        `bus_bytes` of the `weight_bytes` cross a GPU's bus.
+        `bus_bytes` of the `weight_bytes` cross a GPU's bus. VRAM and bus work at the same time, so
+        the slower one limits it.
         """
-        return None
+        if self._cpu is not None:
+            return self._cpu.bytes_per_second(num_threads)
+        if self._gpu is None:
+            return None
+        seconds = (weight_bytes - bus_bytes) / self._gpu.bytes_per_second
+        if bus_bytes:
+            seconds = max(seconds, bus_bytes / self._gpu.bus_bytes_per_second)
+        return weight_bytes / seconds
 
     def operations_per_second(self, num_threads: int) -> float | None:
         """Returns the highest rate of int8 operations; None if it is not measured."""
-        return None
+        return None if self._cpu is None else self._cpu.operations_per_second(num_threads)
 
     def launches(self, position: int) -> int | None:
-        """Returns how many kernels are launched for a token at a position; None if not known."""
-        return None
+        """Returns how many kernels are launched for a token at a position; None without a GPU."""
+        return sum(len(gpu.calls_of_token(position)) for gpu in self._gpus) if self._gpus else None
 
 
 def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
     """Returns the processor that runs the engine's model; several are represented as one."""
     if engine.runner.num_ranks > 1:
         return Processor()  # limits of this machine do not apply to several
-    plan = engine.plan
-    first_gpu_layer = engine.model_config.num_layers if plan is None else plan.first_gpu_layer
-    if first_gpu_layer == engine.model_config.num_layers:
-        return CpuProcessor(engine)
+    plan, num_layers = engine.plan, engine.model_config.num_layers
+    if plan is None or plan.first_gpu_layer == num_layers:
+        instruction_set = engine.runner.settings.instruction_set
+        return Processor(cpu=MachineLimits(_pages_in_memory(engine), instruction_set))
     from sharpi.engine.backends.gpu.part import GpuPart
 
     gpus = [part for part in engine.runner.parts if isinstance(part, GpuPart)]
-    if first_gpu_layer or len(gpus) > 1:
-        return SeveralProcessors(gpus, has_cpu_layers=first_gpu_layer > 0)
-    (gpu,) = gpus
-    assert plan is not None
+    if plan.first_gpu_layer or len(gpus) > 1:
+        return Processor(gpus, has_cpu_layers=plan.first_gpu_layer > 0)
     resident = [layer.vram_slots for layer in plan.layers if layer.num_experts]
-    return GpuProcessor(gpu, BusTraffic(traffic, resident, engine.model_config.num_experts))
-
-
-class CpuProcessor(Processor):
-    """Measures the rate of reading the model's pages, without experts read by direct I/O."""
-
-    def __init__(self, engine: Engine) -> None:
-        instruction_set = engine.runner.settings.instruction_set
-        self._limits = MachineLimits(_pages_in_memory(engine), instruction_set)
-
-    def measure(self, num_threads: int) -> None:
-        self._limits.measure(num_threads)
-
-    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        return self._limits.bytes_per_second(num_threads)
-
-    def operations_per_second(self, num_threads: int) -> float | None:
-        return self._limits.operations_per_second(num_threads)
-
-
-class GpuProcessor(Processor):
-    """Measures the rates of the GPU's memory and, if experts are in RAM, of the bus."""
-
-    has_cpu_layers = False
-
-    def __init__(self, gpu: "GpuPart", bus: "BusTraffic") -> None:
-        from sharpi.ops.cuda.gpu_limits import GpuLimits
-
-        self.device = gpu.device.name
-        self._gpu, self._bus, self._limits = gpu, bus, GpuLimits(gpu.device)
-
-    def measure(self, num_threads: int) -> None:
-        self._limits.measure()
-        if self._bus.is_used:
-            self._limits.measure_bus()
-
-    def bus_bytes(self, routes: Sequence[IntArray]) -> int:
-        return self._bus.of_pass(routes)
-
-    def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the highest rate of reading weights in VRAM and RAM.
-
-        VRAM and bus work at the same time, so the slower one limits it.
-        """
-        seconds = (weight_bytes - bus_bytes) / self._limits.bytes_per_second
-        if bus_bytes:
-            seconds = max(seconds, bus_bytes / self._limits.bus_bytes_per_second)
-        return weight_bytes / seconds
-
-    def launches(self, position: int) -> int | None:
-        return len(self._gpu.calls_of_token(position))
-
-
-class SeveralProcessors(Processor):
-    """A CPU and GPUs, or several GPUs: has no limits, as those of one do not apply to all."""
-
-    def __init__(self, gpus: Sequence["GpuPart"], *, has_cpu_layers: bool) -> None:
-        self.device = " and ".join(gpu.device.name for gpu in gpus)
-        self.has_cpu_layers = has_cpu_layers
-        self._gpus = tuple(gpus)
-
-    def launches(self, position: int) -> int | None:
-        return sum(len(gpu.calls_of_token(position)) for gpu in self._gpus)
+    bus = BusTraffic(traffic, resident, engine.model_config.num_experts)
+    return Processor(gpus, bus=bus, has_cpu_layers=False)
 
 
 class BusTraffic:

@@ -39,7 +39,6 @@ class KvLoss(Struct, frozen=True):
 
     @property
     def reference_perplexity(self) -> float:
-        """The perplexity of the reference engine over the same tokens."""
         return float(np.exp(self.reference_nll_sum / self.num_tokens))
 
     def plus(self, logits: Logits, reference: Logits, targets: npt.NDArray[np.int32]) -> "KvLoss":

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.device.counting import traced
 from sharpi.device.device import Device
 from sharpi.engine.placement.placement import Placement, running_plan
 from sharpi.errors import DeviceError, MissingPackageError, SharpiError, UnsupportedModelError
@@ -100,7 +99,11 @@ class GpuChoice:
             self._give_up(_cause(error, is_there))
 
     def _traced(self, device: Device) -> Device:
-        return traced(device) if self._config.trace_vram else device
+        if not self._config.trace_vram:
+            return device
+        from sharpi.device.counting import traced
+
+        return traced(device)
 
     def _add(self, indices: Sequence[int]) -> None:
         """Opens further GPUs; raises DeviceError if one is missing or cannot be used."""
@@ -153,7 +156,10 @@ class GpuChoice:
         if found.first_gpu_layer == len(found.layers):
             names = " or ".join(device.name for device in self.devices)
             raise DeviceError(f"{names} has no room for a single layer")
-        _require_stream_memory_ops(first, self._config, found)
+        # It imports much, for a GPU only.
+        from sharpi.engine.backends.gpu.miss_capabilities import require_stream_memory_ops
+
+        require_stream_memory_ops(first, self._config, found)
         return placed
 
     def _measured(self, hardware: HardwareInfo) -> HardwareInfo:
@@ -194,13 +200,6 @@ def _is_whole(placement: Placement, plan: TierPlan | None) -> bool:
         layer.dense_weights is Tier.VRAM and layer.vram_slots == layer.num_experts
         for layer in plan.layers[own.start : own.stop]
     )
-
-
-def _require_stream_memory_ops(device: Device, config: RunConfig, plan: TierPlan) -> None:
-    # It imports much, for a GPU only.
-    from sharpi.engine.backends.gpu.miss_capabilities import require_stream_memory_ops
-
-    require_stream_memory_ops(device, config, plan)
 
 
 def _cause(error: DeviceError, is_there: Callable[[], bool]) -> DeviceError:

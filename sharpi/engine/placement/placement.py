@@ -4,15 +4,13 @@ That is which weights are copied out of the mapped file, and which options apply
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from sharpi.errors import UsageError
 from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.policy_settings import POLICIES, PolicyKind
-from sharpi.experts.profile import load_profile
-from sharpi.gguf.copied import TensorCopies
 from sharpi.gguf.header import is_expert_matrix
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo, Rates
@@ -25,6 +23,9 @@ from sharpi.tiers.plan import TierPlan, first_pages
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.tiers.speed import cumulative_shares
+
+if TYPE_CHECKING:
+    from sharpi.gguf.copied import TensorCopies
 
 
 class Placement:
@@ -49,7 +50,8 @@ class Placement:
         self.hardware, self._config, self._settings = hardware, config, settings
         sizes = _learned_sizes(config, model)
         if usable_vrams(config, hardware):
-            from sharpi.engine.placement.gpu_memory import gpu_kv_bytes, gpu_scratch_bytes
+            from sharpi.engine.backends.gpu.part import gpu_scratch_bytes
+            from sharpi.engine.backends.gpu.part_memory import gpu_kv_bytes
 
             first = first_pages(settings.num_pages)
             few = replace(settings, num_kv_pages=first)
@@ -82,6 +84,8 @@ def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...
     path = config.experts.profile
     if path is None or not model.is_moe:
         return ()
+    from sharpi.experts.profile import load_profile
+
     profile = load_profile(path, config.model.name, model.num_layers, model.num_experts)
     if profile is None:
         return ()
@@ -107,7 +111,7 @@ EMBEDDING = "token_embd.weight"
 
 def weight_copies(
     file: GgufFile, config: RunConfig, model: ModelConfig, plan: TierPlan | None
-) -> TensorCopies | None:
+) -> "TensorCopies | None":
     """Allocates memory for copies of weights; returns None if the mapped file is used.
 
     Weights are copied with `--load copy`, and in two more cases. Experts that a GPU reads from RAM
@@ -126,6 +130,8 @@ def weight_copies(
         for name, tensor in file.tensors.items()
         if _is_used(name, model) and not (reads_experts and is_expert_matrix(name))
     ]
+    from sharpi.gguf.copied import TensorCopies
+
     return TensorCopies(file.parts, copied)
 
 
@@ -134,7 +140,7 @@ def _is_used(name: str, model: ModelConfig) -> bool:
     return is_of_head or not is_extra(name, model.num_layers)
 
 
-def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies | None:
+def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> "TensorCopies | None":
     """Allocates copies of the experts and embedding that a GPU reads from RAM.
 
     Returns None if it reads nothing from RAM, or if there is no room.
@@ -149,8 +155,12 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> TensorCopies 
     ]
     if _reads_embedding(plan) and "output.weight" in file.tensors:
         copied.append(file.tensors[EMBEDDING])
+    if not copied:
+        return None
+    from sharpi.gguf.copied import TensorCopies
+
     try:
-        return TensorCopies(file.parts, copied) if copied else None
+        return TensorCopies(file.parts, copied)
     except MemoryError:
         return None
 

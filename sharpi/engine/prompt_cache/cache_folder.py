@@ -75,7 +75,6 @@ class CacheFolder:
         return os.access(self.path, os.W_OK | os.X_OK)
 
     def of_model(self, key: bytes) -> Path:
-        """Returns the path of a model's folder, whether it exists or not."""
         return self.path / f"{_PREFIX}{key.hex()}"
 
     def add_model(self, key: bytes, about: dict[str, Any]) -> None:
@@ -100,7 +99,6 @@ class CacheFolder:
         return True
 
     def trim(self, time_ns: int) -> None:
-        """Removes files last used before `time_ns`, oldest first, until the budget holds."""
         self._num_bytes = self._evict(0, time_ns)
 
     def _evict(self, num_bytes: int, time_ns: int) -> int:

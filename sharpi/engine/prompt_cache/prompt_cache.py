@@ -6,23 +6,26 @@ One background thread writes the pages of ended texts. Reads happen in the call 
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.engine.backends.recorded_part import ModelMemory
-from sharpi.engine.kv.pages import State
+from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.cache_folder import AnswerIds, CacheFolder
 from sharpi.engine.prompt_cache.model_digest import ModelDigest, key_of
 from sharpi.engine.prompt_cache.record import (
     HEADER_BYTES,
+    ROOT,
     Bytes,
     Record,
     RecordName,
+    link_after,
     page_links,
     write_record,
 )
@@ -35,16 +38,17 @@ _SHORTEST = 8  # tokens that are worth a record of their own
 _MAX_NOTES = 5
 
 
-class EndedPage(NamedTuple):
-    """A page of a sequence that has ended, with the states after some of its tokens.
+def link_before(page: CachedPage) -> bytes:
+    """Returns the link before a page, which is a digest of all tokens before it.
 
-    Without `has_windows` sliding-window layers have dropped their keys and values in it.
+    Stores the link, and those of the pages that precede it. They stay valid, since the tokens of a
+    page that another page follows never change.
     """
-
-    page: int
-    tokens: tuple[int, ...]
-    states: tuple[tuple[int, State], ...]  # after how many tokens
-    has_windows: bool = True
+    path = page.path()
+    known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
+    for before, each in pairwise(path[known:]):
+        each.link = link_after(before.link or ROOT, before.tokens)
+    return page.link or ROOT
 
 
 class ModelIdentity(Struct, frozen=True):
@@ -58,14 +62,15 @@ class ModelIdentity(Struct, frozen=True):
 class PromptCache(Closing):
     """The pages of one model on disk; all methods are for the engine's thread.
 
-    Until the model's digest is known, no page is found, and pages to be saved wait. `close` returns
+    `queue` has the pages that are to be written. Until the model's digest is known, no page is
+    found, and pages to be saved wait. `close` returns
     when all pages are written; after that `notes` has sentences about what went wrong.
     """
 
     def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
         self._folder, self._memory, self._identity = folder, memory, identity
         self._sizes = memory.page_bytes, memory.state_bytes
-        self._queue = SaveQueue(memory, self._is_stored)
+        self.queue = SaveQueue(memory, self._is_stored)
         self._should_stop = threading.Event()
         self._key: bytes | None = None
         self._index: RecordIndex | None = None
@@ -83,7 +88,6 @@ class PromptCache(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about files that were ignored and writes that failed."""
         more = len(self._ignored) - _MAX_NOTES
         counted = (f"the prompt cache: {more} more files were ignored",) if more > 0 else ()
         failed = () if self._failure is None else (self._failure,)
@@ -112,21 +116,13 @@ class PromptCache(Closing):
         self._index.refresh()
         return True
 
-    def has_page(self, parent: bytes, own: bytes) -> bool:
+    def has_page(self, parent: bytes, own: bytes, *, is_partial: bool = False) -> bool:
         """Returns True if the whole page between links `parent` and `own` is on disk.
 
-        A link is a digest of all tokens up to a position of a text.
+        A link is a digest of all tokens up to a position of a text. A partial record lacks the
+        page's sliding-window layers.
         """
-        name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, has_state=False)
-        return self._index is not None and self._index.has(name)
-
-    def has_partial(self, parent: bytes, own: bytes) -> bool:
-        """Returns True if the page between links `parent` and `own` is on disk as a partial record.
-
-        A partial record lacks the page's sliding-window layers. A link is a digest of all tokens up
-        to a position of a text.
-        """
-        name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial=True)
+        name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial)
         return self._index is not None and self._index.has(name)
 
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
@@ -191,14 +187,18 @@ class PromptCache(Closing):
 
     # What is to be written.
 
-    def save(self, path: Sequence[EndedPage]) -> None:
-        """Queues the pages of an ended sequence to be written, if they are not on disk."""
-        if not self._can_write or self._failure is not None:
-            return
-        ended = list(self._pending(path, time.time_ns()))
-        self._queue.add(ended)
+    def save(self, path: Sequence[CachedPage], has_windows: Callable[[int], bool]) -> None:
+        """Queues the pages of an ended sequence to be written, if they are not on disk.
 
-    def _pending(self, path: Sequence[EndedPage], time_ns: int) -> Iterator[Pending]:
+        `has_windows` tells by a page's number whether sliding-window layers still have it.
+        """
+        if self._can_write and self._failure is None:
+            pages = [page for page in path if page.tokens]
+            self.queue.add(list(self._pending(pages, has_windows, time.time_ns())))
+
+    def _pending(
+        self, path: Sequence[CachedPage], has_windows: Callable[[int], bool], time_ns: int
+    ) -> Iterator[Pending]:
         """Yields a record for each page and state.
 
         Earlier pages get slightly later times of use, so that the end of a text is evicted before
@@ -208,55 +208,27 @@ class PromptCache(Closing):
         tokens = [token for page in path for token in page.tokens]
         for number, (link, page) in enumerate(zip(page_links(tokens), path, strict=False)):
             position, time_of_page = number * PAGE_POSITIONS, time_ns - number * 1000
-            is_worth_it = len(page.tokens) >= _SHORTEST and page.has_windows and not state_bytes
-            if len(page.tokens) == PAGE_POSITIONS or is_worth_it:
-                yield Pending(self._unsaved(link, position, page), page.page, None, time_of_page)
-            for offset, state in page.states:
-                after = Record(b"", link, position, page.tokens[:offset], page_bytes, state_bytes)
+            own, is_partial = tuple(page.tokens), not has_windows(page.page)
+            is_worth_it = len(own) >= _SHORTEST and not is_partial and not state_bytes
+            if page.is_full or is_worth_it:
+                size = self._memory.partial_bytes if is_partial else page_bytes
+                record = Record(b"", link, position, own, size, is_partial=is_partial)
+                yield Pending(record, page.page, None, time_of_page)
+            for offset, state in page.states.items():
+                after = Record(b"", link, position, own[:offset], page_bytes, state_bytes)
                 yield Pending(after, page.page, state, time_of_page)
 
-    def _unsaved(self, link: bytes, position: int, page: EndedPage) -> Record:
-        """Returns the record of a page, whose key is not known yet."""
-        size = self._sizes[0] if page.has_windows else self._memory.partial_bytes
-        is_partial = not page.has_windows
-        return Record(b"", link, position, page.tokens, size, is_partial=is_partial)
-
-    def save_page(self, page: EndedPage, link: bytes, position: int) -> None:
-        """Queues a whole page to be written, before its sliding-window layers are dropped.
-
-        `link` is the digest of all tokens before the page, whose first token is at `position`.
-        """
-        if not self._can_write or self._failure is not None:
-            return
-        record = self._unsaved(link, position, page)
-        self._queue.add([Pending(record, page.page, None, time.time_ns())])
-
-    def before_windows_change(self, page: int) -> None:
-        """Copies or drops a page's waiting records before its sliding-window layers are dropped.
-
-        Partial records of the page, which lack these layers, stay as they are.
-        """
-        self._queue.copy_or_drop_windows(page)
-
-    def before_page_change(self, page: int) -> None:
-        """Copies or drops a page's records that wait to be written, before the page changes."""
-        self._queue.copy_or_drop_page(page)
-
-    def before_state_change(self, state: State) -> None:
-        """Copies or drops a state's records that wait to be written, before the state changes."""
-        self._queue.copy_or_drop_state(state)
-
-    def copy_some(self) -> None:
-        """Copies pages and states that wait to be written from a GPU to RAM.
-
-        For the engine's thread, between steps.
-        """
-        self._queue.copy_some()
+    def save_page(self, page: CachedPage) -> None:
+        """Queues a whole page to be written, before its sliding-window layers are dropped."""
+        if self._can_write and self._failure is None:
+            position, own = page.index * PAGE_POSITIONS, tuple(page.tokens)
+            record = Record(b"", link_before(page), position, own, self._sizes[0])
+            self.queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def _write_all(self) -> None:
         try:
             self._begin_writing()
-            while (pending := self._queue.take()) is not None:
+            while (pending := self.queue.take()) is not None:
                 self._write(pending)
             self._folder.trim(time.time_ns())  # the budget may be smaller than it was
         except (OSError, MemoryError) as error:
@@ -264,14 +236,14 @@ class PromptCache(Closing):
             self._failure = f"the prompt cache {self._folder.path} is not written: {reason}"
         finally:
             self._can_write = False
-            self._queue.clear()
+            self.queue.clear()
 
     def _begin_writing(self) -> None:
         if self._key is None:
             digest = self._identity.digest.compute(self._should_stop)
             if digest is None:
-                self._queue.close()
-                self._queue.clear()
+                self.queue.close()
+                self.queue.clear()
                 return
             self._begin(digest)
         assert self._key is not None
@@ -302,14 +274,14 @@ class PromptCache(Closing):
         A second call does nothing. The memory of the pages must still exist, and no step may write
         to it.
         """
-        self._queue.close()
+        self.queue.close()
         try:
             while self._thread.is_alive():
-                self._queue.copy_some()
+                self.queue.copy_some()
                 self._thread.join(None if self._memory.is_host_memory else 0.01)
         except BaseException:
             self._should_stop.set()
-            self._queue.clear()
+            self.queue.clear()
             raise
         self._reader.close()
 

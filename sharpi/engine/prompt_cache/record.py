@@ -57,7 +57,6 @@ class Checksum:
         self._num_bytes += data.nbytes
 
     def digest(self) -> bytes:
-        """Returns the digest of all added bytes, 16 bytes long."""
         length = self._num_bytes.to_bytes(8, "little")
         return blake2b(self._lanes.tobytes() + length, digest_size=DIGEST_BYTES).digest()
 
@@ -151,14 +150,12 @@ class Record(Struct, frozen=True):
 
     @property
     def name(self) -> RecordName:
-        """The name of the record's file."""
         own = link_after(self.parent, self.tokens).hex()
         has_state = self.state_bytes > 0
         return RecordName(self.parent.hex(), own, len(self.tokens), has_state, self.is_partial)
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of the page and of the state, if there is one."""
         return self.page_bytes + self.state_bytes
 
     def header(self, checksum: bytes) -> bytes:

@@ -47,7 +47,6 @@ class RecordIndex:
             self._names = names
 
     def add(self, name: RecordName) -> None:
-        """Adds a new record to the index."""
         with self._lock:
             self._names.add(str(name))
             self._insert(str(name))
@@ -58,7 +57,6 @@ class RecordIndex:
             self._drop(str(name))
 
     def has(self, name: RecordName) -> bool:
-        """Returns True if the record is in the index."""
         return name in self._by_parent.get(name.parent, ())
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:
@@ -128,5 +126,4 @@ class RecordReader:
         return None
 
     def close(self) -> None:
-        """Waits for the reads that have begun, and ends the threads."""
         self._pool.shutdown()

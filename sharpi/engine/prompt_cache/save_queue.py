@@ -61,23 +61,22 @@ class SaveQueue:
 
     def copy_or_drop_page(self, page: int) -> None:
         """Copies or drops the waiting records of a page that is about to change."""
-        if self._pending:
-            self._copy_or_drop(lambda each: each.page == page)
+        self._copy_or_drop(lambda each: each.page == page)
 
     def copy_or_drop_windows(self, page: int) -> None:
         """Copies or drops a page's waiting records before its sliding-window layers are dropped.
 
         Partial records, which have no keys and values of sliding-window layers, stay as they are.
         """
-        if self._pending:
-            self._copy_or_drop(lambda each: each.page == page and not each.record.is_partial)
+        self._copy_or_drop(lambda each: each.page == page and not each.record.is_partial)
 
     def copy_or_drop_state(self, state: State) -> None:
         """Copies or drops the waiting records of a state that is about to change."""
-        if self._pending:
-            self._copy_or_drop(lambda each: each.state == state)
+        self._copy_or_drop(lambda each: each.state == state)
 
     def _copy_or_drop(self, concerns: Callable[[Pending], bool]) -> None:
+        if not self._pending:
+            return
         with self._changed:
             self._pending = deque(
                 each
@@ -99,8 +98,8 @@ class SaveQueue:
     def _copied(self, pending: Pending) -> Bytes:
         record = pending.record
         data = aligned_bytes(record.num_bytes)
-        read = self._memory.read_partial if record.is_partial else self._memory.read_page
-        read(pending.page, data[: record.page_bytes])
+        own = data[: record.page_bytes]
+        self._memory.read_page(pending.page, own, is_partial=record.is_partial)
         if pending.state is not None:
             self._memory.read_state(pending.state, data[record.page_bytes :])
         return data
@@ -130,7 +129,6 @@ class SaveQueue:
         return is_ready or self._is_stored(first.record)
 
     def clear(self) -> None:
-        """Drops all waiting records."""
         with self._changed:
             self._pending.clear()
             self._num_copied = 0

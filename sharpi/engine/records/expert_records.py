@@ -6,6 +6,7 @@ gives a warning. Modules that few runs need are imported in the functions that u
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,16 +19,15 @@ from sharpi.engine.backends.model_part import (
     segment_routes,
     step_rows,
 )
-from sharpi.engine.records.route_log import RouteLog
 from sharpi.errors import TraceFileError
-from sharpi.experts.profile import ExpertProfile, save_profile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import IntArray
 from sharpi.settings import ExpertConfig
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
-    from sharpi.engine.records.route_log import RoutePrinter
+    from sharpi.engine.records.route_log import RouteLog, RoutePrinter
+    from sharpi.experts.profile import ExpertProfile
     from sharpi.experts.stats.stats import ExpertStats, Skew
     from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 
@@ -49,7 +49,7 @@ class ExpertRecords:
         expert_bytes: dict[int, int],
         batch_size: int,
         tier: "ExpertTier | None",
-        profile: ExpertProfile | None,
+        profile: "ExpertProfile | None",
         in_vram: frozenset[int] = frozenset(),
     ) -> None:
         self._config, self._name, self._model = config, name, model
@@ -65,9 +65,13 @@ class ExpertRecords:
         self._others: Callable[[], Sequence[ExpertStats]] = tuple
         self._gpu: SlotTier | None = None
         self._printer: RoutePrinter | None = None
-        trace = config.trace if self._moe_layers else None
-        self._log = RouteLog(trace, model, tuple(expert_bytes.values())) if trace else None
+        self._log = self._new_log(config.trace) if config.trace and self._moe_layers else None
         self._skew = self._new_skew(batch_size) if config.stats and self._moe_layers else None
+
+    def _new_log(self, trace: Path) -> "RouteLog":
+        from sharpi.engine.records.route_log import RouteLog
+
+        return RouteLog(trace, self._model, tuple(self._expert_bytes.values()))
 
     def _new_skew(self, batch_size: int) -> "Skew":
         from sharpi.experts.stats.stats import Skew
@@ -270,6 +274,8 @@ class ExpertRecords:
             uses[layer.layer] += layer.uses
         if not uses.any():
             return None
+        from sharpi.experts.profile import ExpertProfile, save_profile
+
         profile = ExpertProfile(self._name, uses)
         if self._profile is not None:
             profile = self._profile.merged(uses)

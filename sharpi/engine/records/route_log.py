@@ -94,7 +94,6 @@ class _Generation:
         self._next_position = -1
 
     def is_ended_by(self, step: SegmentRoutes) -> bool:
-        """Returns True if the step begins another generation."""
         follows = step.segment.position == self._next_position
         return not follows or (bool(self.tokens) and len(step.segment.ids) > 1)
 

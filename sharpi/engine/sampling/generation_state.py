@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.sampling.sampler import SampledToken, Sampler
 from sharpi.errors import UsageError
 from sharpi.settings import GenerationRequest
-from sharpi.speculation.statistics import DraftStatistics
 from sharpi.tokenizer.stream import StopFilter, StreamDecoder
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from sharpi.speculation.statistics import DraftStatistics
 
 
 class Timings(Struct):
@@ -31,7 +33,7 @@ class Timings(Struct):
     num_generated_tokens: int = 0
     decode_seconds: float = 0.0
     first_token_seconds: float = 0.0
-    drafts: DraftStatistics | None = None  # of the steps that might have drafts
+    drafts: "DraftStatistics | None" = None  # of the steps that might have drafts
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -129,7 +131,6 @@ class GenerationState:
         return PrefillProgress(total, cached, num_done, seconds)
 
     def prefilled(self) -> None:
-        """Records that the prompt has been computed."""
         self._decode_start = time.perf_counter()
         self.timings.prefill_seconds = self._decode_start - self._prefill_start
         if self.request.max_tokens == 0:

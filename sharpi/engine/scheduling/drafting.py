@@ -1,11 +1,10 @@
 """Drafting: adds drafts of next tokens to the requests of a step, which checks the drafts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from sharpi.engine.backends.draft_head import DraftHead
-from sharpi.engine.backends.model_part import Segment, Values
 from sharpi.engine.runner import Runner
-from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.steps import (
     ScheduledRequest,
@@ -16,66 +15,38 @@ from sharpi.engine.scheduling.steps import (
 from sharpi.speculation.sequence_drafts import SequenceDrafts
 from sharpi.speculation.speculator import SequenceRequest, Speculator
 
-
-class HeadFollowing:
-    """Gives each request of one scheduler a HeadDrafter, and passes hidden states to it."""
-
-    def __init__(self, runner: Runner, head: DraftHead, min_probability: float) -> None:
-        self._runner, self._head, self._least = runner, head, min_probability
-
-    def take_prompts(self, started: StartedStep) -> None:
-        """Passes on the hidden states of all prompt tokens in a step that has ended."""
-        for scheduled, segment, hidden in self._rows(started):
-            if scheduled.is_prompt:
-                self._take(scheduled.request, segment.position, hidden, is_prompt=True)
-
-    def take_decoded(self, started: StartedStep) -> None:
-        """Passes on the hidden states of decoded tokens, except those of rejected drafts."""
-        for scheduled, segment, hidden in self._rows(started):
-            table = scheduled.request.table
-            if not scheduled.is_prompt and table is not None:
-                count = table.length - segment.position
-                self._take(scheduled.request, segment.position, hidden[:count], is_prompt=False)
-
-    def _rows(self, started: StartedStep) -> Iterator[tuple[ScheduledRequest, Segment, Values]]:
-        """Yields the requests that have not ended since the step began, and hidden states."""
-        hidden, first = self._runner.hidden, 0
-        for row, (scheduled, segment) in enumerate(
-            zip(started.batch, started.segments, strict=True)
-        ):
-            end = first + len(segment.ids)
-            if started.is_wanted(row):
-                yield scheduled, segment, hidden[first:end]
-            first = end
-
-    def _take(self, request: Request, position: int, hidden: Values, *, is_prompt: bool) -> None:
-        if request.head is None:
-            request.head = HeadDrafter(self._head, self._runner.vocab_size, self._least)
-        if request.table is not None:
-            request.head.computed(
-                request.table, position, hidden, request.tokens, is_prompt=is_prompt
-            )
+if TYPE_CHECKING:
+    from sharpi.engine.backends.draft_head import DraftHead
 
 
 class Drafting(TokenProposer):
     """Adds drafts to the steps of one scheduler, which the `runner` computes.
 
-    An MTP `head` of the model, if there is one, needs the hidden states of all steps.
+    `make` returns the engine's speculator, which the first step without a prompt needs. With
+    `has_models` it drafts by models. An MTP `head` of the model, if there is one, needs the hidden
+    states of all steps.
     """
 
-    def __init__(self, speculator: Speculator, runner: Runner, head: DraftHead | None) -> None:
-        self._speculator, self._context_size = speculator, runner.context_size
-        self._runner = runner
-        self._heads: HeadFollowing | None = None
+    def __init__(
+        self,
+        make: Callable[[], Speculator],
+        runner: Runner,
+        head: "DraftHead | None",
+        *,
+        has_models: bool,
+    ) -> None:
+        self._make, self._runner, self._head = make, runner, head
         self.follows_prompts = head is not None
         # Models draft in most steps, and heads from hidden states that a next step overwrites.
-        self._may_run_ahead = not (self.follows_prompts or speculator.has_models)
-        if head is not None:
-            self._heads = HeadFollowing(runner, head, speculator.settings.min_probability)
+        self._may_run_ahead = not (self.follows_prompts or has_models)
         # Steps in progress share the states that recurrent layers leave behind.
         self._shares_states = bool(runner.states.size)
         self._num_before: list[int] = []  # tokens of each answer before the step that ends
         self._is_whole = True  # no request of that step has ended since it began
+
+    @cached_property
+    def _speculator(self) -> Speculator:
+        return self._make()
 
     def propose(self, batch: list[ScheduledRequest], num_steps: int) -> StepProposal:
         """Returns the batch with drafts added; adds none to a step with a part of a prompt.
@@ -117,7 +88,7 @@ class Drafting(TokenProposer):
 
     def _max_drafts(self, request: Request) -> int:
         """Returns the most drafts that leave room for one more token in context and answer."""
-        left = self._context_size - len(request.tokens)
+        left = self._runner.context_size - len(request.tokens)
         state = request.generation_state
         if state.request.max_tokens >= 0:
             left = min(left, state.request.max_tokens - len(state.ids) - 1)
@@ -132,13 +103,13 @@ class Drafting(TokenProposer):
             len(scheduled.request.generation_state.ids) for scheduled in started.batch
         ]
         self._is_whole = all(started.is_wanted(row) for row in range(len(started.batch)))
-        if self._heads is not None:
-            self._heads.take_prompts(started)
+        if self._head is not None:
+            self._follow(self._head, started, of_prompts=True)
 
     def learn(self, started: StartedStep, seconds: float) -> None:
         """Passes a step's seconds and chosen tokens to the speculator, which learns from them."""
-        if self._heads is not None:
-            self._heads.take_decoded(started)
+        if self._head is not None:
+            self._follow(self._head, started, of_prompts=False)
         if started.proposed is None or not self._is_whole:
             return
         tokens = [
@@ -146,6 +117,30 @@ class Drafting(TokenProposer):
             for scheduled, before in zip(started.batch, self._num_before, strict=True)
         ]
         self._speculator.record(started.proposed, seconds, tokens)
+
+    def _follow(self, head: "DraftHead", started: StartedStep, *, of_prompts: bool) -> None:
+        """Passes hidden states of prompts to the head, or those of decoded tokens.
+
+        Skips rejected drafts, and requests that have ended since the step began.
+        """
+        hidden, end = self._runner.hidden, 0
+        for row, (scheduled, segment) in enumerate(
+            zip(started.batch, started.segments, strict=True)
+        ):
+            first, end = end, end + len(segment.ids)
+            request, table = scheduled.request, scheduled.request.table
+            if scheduled.is_prompt != of_prompts or table is None or not started.is_wanted(row):
+                continue
+            if request.head is None:
+                from sharpi.engine.scheduling.head_drafter import HeadDrafter
+
+                least = self._speculator.settings.min_probability
+                request.head = HeadDrafter(head, self._runner.vocab_size, least)
+            kept = len(segment.ids) if of_prompts else table.length - segment.position
+            own = hidden[first:end][:kept]
+            request.head.computed(
+                table, segment.position, own, request.tokens, is_prompt=of_prompts
+            )
 
     def pause(self, requests: Iterable[Request]) -> None:
         """Ends drafting for these requests; `propose` may begin it again."""

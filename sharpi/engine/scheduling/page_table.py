@@ -1,6 +1,5 @@
 """The pages of the KV cache and the recurrent layers' state that one request computes in."""
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,67 +8,10 @@ from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.kv.pages import CachedPage, Cut, State
 from sharpi.engine.kv.window_pages import HeldWindows
 from sharpi.engine.scheduling.prefix_cache import Prefix, PrefixCache
+from sharpi.engine.scheduling.state_snapshots import TableState
 from sharpi.errors import ContextFullError
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.program import IntArray
-
-
-class TableState:
-    """The state `now` that a request computes in, and states after each token of a step.
-
-    If `are_known`, it begins with the contents after `offset` tokens of `page`. `is_valid` is False
-    from the beginning of a step to its end, as a failed step spoils the state, unless the step
-    leaves a state after each token. Raises ContextFullError if all states are in use.
-    """
-
-    def __init__(self, cache: PrefixCache, page: CachedPage | None, offset: int) -> None:
-        self._snapshots, self._of_drafts = cache.states, cache.states_after
-        self.now, self.are_known = self._snapshots.allocate(page, offset)
-        self.after: deque[State] = deque()  # the tokens of the current step
-        self.is_valid = True
-        # The snapshot that this request continues from, if no other request does.
-        is_alone = page is not None and page.num_users == 1 and not page.children
-        is_alone = is_alone and page is not None and len(page.tokens) == offset
-        self._origin = (page, offset) if page is not None and is_alone else None
-
-    def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
-        """Begins a step; returns the states to store after each of its tokens.
-
-        The result is empty if the step has no drafts.
-        """
-        if num_drafts:
-            self.after.extend(self._of_drafts.allocate() for _ in range(num_tokens))
-        self.is_valid = bool(self.after)
-        return tuple(self.after)
-
-    def end_step(self, num_tokens: int) -> None:
-        """Makes `now` the state after `num_tokens` further tokens of the step."""
-        self.is_valid = True
-        for _ in range(num_tokens if self.after else 0):
-            self._of_drafts.free(self.now)
-            self.now = self.after.popleft()
-
-    def drop_rejected(self) -> None:
-        """Frees the states after drafts that were not accepted."""
-        while self.after:
-            self._of_drafts.free(self.after.popleft())
-
-    def save_snapshot(self, page: CachedPage, offset: int) -> None:
-        """Keeps a snapshot, after `offset` tokens of the page, for texts that begin the same."""
-        self._snapshots.save_copy(page, offset, self.now)
-
-    def release(self, place: tuple[CachedPage, int] | None) -> None:
-        """Gives up the state; a valid one is kept as a snapshot at `place`.
-
-        `place` is the last token's page, and the number of its tokens; None without tokens.
-        """
-        self.drop_rejected()
-        if not self.is_valid or place is None:
-            self._snapshots.free(self.now)
-            return
-        self._snapshots.save(*place, self.now)
-        if self._origin is not None and self._origin != place:
-            self._snapshots.supersede(*self._origin)
 
 
 class CutPages:
@@ -91,7 +33,6 @@ class CutPages:
         return tokens[: self._cut.window]
 
     def is_at(self, length: int) -> bool:
-        """Returns True if the cut happens after `length` tokens."""
         return length == self._cut.length
 
     def reserve(self) -> bool:
@@ -105,7 +46,6 @@ class CutPages:
 
     @property
     def num_missing(self) -> int:
-        """The number of pages that are still to be reserved."""
         return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
 
     def next_count(self, length: int, budget: int) -> int:
@@ -180,7 +120,6 @@ class PageTable:
 
     @property
     def num_pages(self) -> int:
-        """The number of pages in the table."""
         return len(self._path)
 
     def _begin(self, prefix: Prefix) -> None:
@@ -233,7 +172,7 @@ class PageTable:
         If it is not known, the table becomes empty.
         """
         try:
-            self._state = TableState(self._cache, page if self.length else None, offset)
+            self._state = TableState(self._cache.states, page if self.length else None, offset)
         except ContextFullError:
             self._drop_from(0)
             raise
@@ -306,7 +245,6 @@ class PageTable:
         return segment
 
     def finish(self, ids: Sequence[int]) -> None:
-        """Records that `ids`, the next tokens of the segment, have been computed."""
         if self._num_dropped:
             self.length += len(ids)
         else:
@@ -319,7 +257,6 @@ class PageTable:
             self._windows.hold(self.length, self.length)
 
     def _record(self, ids: Sequence[int]) -> None:
-        """Records tokens in their pages, where other texts may find them."""
         at = 0
         while at < len(ids):
             index, offset = divmod(self.length, PAGE_POSITIONS)
@@ -331,7 +268,6 @@ class PageTable:
                 self._replace(index, self._cache.deduplicate(page))
 
     def _replace(self, index: int, page: CachedPage) -> None:
-        """Replaces the page at `index` by another one with the same tokens."""
         if page is not self._path[index]:
             self._path[index] = page
             self.pages[index] = page.page
@@ -357,7 +293,6 @@ class PageTable:
         return True
 
     def drop_rejected(self) -> None:
-        """Frees the states of drafts that `finish` did not record."""
         if self._state is not None:
             self._state.drop_rejected()
 

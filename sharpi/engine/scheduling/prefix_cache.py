@@ -6,29 +6,17 @@ page is evicted, beginning at the ends of conversations.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count, pairwise
-from typing import NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharpi.engine.backends.model_part import HostBytes
 from sharpi.engine.kv.pages import CachedPage
-from sharpi.engine.prompt_cache.prompt_cache import EndedPage, PromptCache
-from sharpi.engine.prompt_cache.record import ROOT, link_after
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.state_snapshots import StateSnapshots
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
-
-def link_before(page: CachedPage) -> bytes:
-    """Returns the link before a page, which is a digest of all tokens before it.
-
-    Stores the link, and those of the pages that precede it. They stay valid, since the tokens of a
-    page that another page follows never change.
-    """
-    path = page.path()
-    known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
-    for before, each in pairwise(path[known:]):
-        each.link = link_after(before.link or ROOT, before.tokens)
-    return page.link or ROOT
+if TYPE_CHECKING:
+    from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 
 
 class Prefix(NamedTuple):
@@ -51,7 +39,7 @@ class PrefixCache:
     """
 
     def __init__(
-        self, runner: Runner, *, has_branches: bool = True, disk: PromptCache | None = None
+        self, runner: Runner, *, has_branches: bool = True, disk: "PromptCache | None" = None
     ) -> None:
         self._runner, self.has_branches, self.disk = runner, has_branches, disk
         self.root = CachedPage(-1, None)
@@ -60,7 +48,6 @@ class PrefixCache:
         self._clock = count(1)
         self._evictable: list[tuple[int, int, CachedPage]] = []  # a heap; old entries are skipped
         self.states = StateSnapshots(runner, disk)
-        self.states_after = runner.states_after
         self.windows = runner.windows
         self.num_evictable = 0
         self._by_number: dict[int, CachedPage] = {}
@@ -70,12 +57,10 @@ class PrefixCache:
 
     @property
     def num_pages(self) -> int:
-        """The number of pages of the whole KV cache."""
         return self._runner.pages.size
 
     @property
     def num_available(self) -> int:
-        """The number of pages that are free or may be evicted."""
         return self._runner.pages.num_free + self.num_evictable
 
     @property
@@ -110,7 +95,6 @@ class PrefixCache:
             page = child
 
     def cut_to_state(self, prefix: Prefix, tokens: Sequence[int]) -> Prefix:
-        """Cuts the prefix to where the recurrent layers' state is known."""
         parents = [self.root, *prefix.whole]
         for index in reversed(range(len(parents))):
             begin = index * PAGE_POSITIONS
@@ -150,41 +134,29 @@ class PrefixCache:
 
         If `is_partial`, the data lacks sliding-window layers.
         """
-        if is_partial:
-            self._runner.memory.write_partial(page.page, data)
-        else:
+        if not is_partial:
             self.windows.begin(page.page)
-            self._runner.memory.write_page(page.page, data)
+        self._runner.memory.write_page(page.page, data, is_partial=is_partial)
         page.tokens[:] = tokens
 
     def save(self, path: Sequence[CachedPage]) -> None:
         """Saves the pages of an ended text to the prompt cache on disk, if there is one."""
-        if self.disk is None:
-            return
-        has = self.windows.has
-        self.disk.save(
-            [
-                EndedPage(own.page, tuple(own.tokens), tuple(own.states.items()), has(own.page))
-                for own in path
-                if own.tokens
-            ]
-        )
+        if self.disk is not None:
+            self.disk.save(path, self.windows.has)
 
     def _save_before_window_drop(self, number: int) -> None:
-        """Saves page `number` to disk, if a snapshot needs it, before windowed layers drop it."""
         page = self._by_number.get(number)
         if page is None or self.disk is None:
             return
-        self.disk.before_windows_change(number)
+        self.disk.queue.copy_or_drop_windows(number)
         if page.is_full and self.windows.is_snapshot(page.index):
-            ended = EndedPage(number, tuple(page.tokens), ())
-            self.disk.save_page(ended, link_before(page), page.index * PAGE_POSITIONS)
-            self.disk.before_windows_change(number)
+            self.disk.save_page(page)
+            self.disk.queue.copy_or_drop_windows(number)
 
     def before_change(self, page: CachedPage) -> None:
         """Copies or drops a page's records that wait to be saved, before it is overwritten."""
         if self.disk is not None:
-            self.disk.before_page_change(page.page)
+            self.disk.queue.copy_or_drop_page(page.page)
 
     def hold(self, page: CachedPage) -> None:
         """Counts one more user of the page, which is not evicted while it has users."""
@@ -243,7 +215,6 @@ class PrefixCache:
         self._remove(page)
 
     def copy(self, source: CachedPage, length: int, target: CachedPage) -> None:
-        """Copies the first `length` positions of a page to another."""
         self.windows.begin(target.page)
         self._runner.memory.copy_page(source.page, target.page)
         target.tokens[:] = source.tokens[:length]
@@ -256,7 +227,6 @@ class PrefixCache:
                 self._remove(page)
 
     def clear(self) -> None:
-        """Gives back all pages that no request uses."""
         while self._evict():
             pass
 
@@ -273,7 +243,6 @@ class PrefixCache:
             heapq.heappush(self._evictable, (page.last_use, next(self._clock), page))
 
     def _evict(self) -> bool:
-        """Gives back the least recently used page; returns False if all are in use."""
         while self._evictable:
             last_use, _, page = heapq.heappop(self._evictable)
             if page.is_evictable and page.parent is not None and page.last_use == last_use:

@@ -1,6 +1,7 @@
 """One request on its way through the scheduler, and the limit that the context sets to its text."""
 
 from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -13,13 +14,14 @@ from sharpi.engine.sampling.generation_state import (
     PrefillProgress,
     TextDelta,
 )
-from sharpi.engine.scheduling.head_drafter import HeadDrafter
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
-from sharpi.engine.scheduling.restoration import restoration
 from sharpi.errors import too_long_prompt
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.speculation.sequence_drafts import SequenceDrafts
+
+if TYPE_CHECKING:
+    from sharpi.engine.scheduling.head_drafter import HeadDrafter
+    from sharpi.speculation.sequence_drafts import SequenceDrafts
 
 _SHARED_TOKENS = 64  # a common beginning of two prompts that is worth a snapshot
 # Templates often change the last tokens of a prompt once it is part of the history.
@@ -60,16 +62,14 @@ class Request:
         self.table: PageTable | None = None
         self._restoring: Generator[int, None, None] | None = None
         self.is_prefilled = False
-        self.drafts: SequenceDrafts | None = (
-            None  # from its first decoded token on, if drafts are on
-        )
+        # From its first decoded token on, if drafts are on.
+        self.drafts: SequenceDrafts | None = None
         self.head: HeadDrafter | None = None  # from its first step on, with an MTP head
         self.slot: int | None = None  # no other running request has this number
         self._snapshot_ends: list[int] = []
 
     @property
     def num_computed(self) -> int:
-        """The number of its tokens in the KV cache."""
         return self.table.length if self.table else 0
 
     @property
@@ -90,6 +90,8 @@ class Request:
         if cache.disk is None:
             return True
         if self._restoring is None:
+            from sharpi.engine.scheduling.restoration import restoration
+
             self._restoring = restoration(cache, self.tokens[:-1])
         num_bytes = 0
         for count in self._restoring:
@@ -140,7 +142,6 @@ class Request:
 
     @property
     def pages_to_come(self) -> int:
-        """The number of pages that are missing for its tokens and one more."""
         if self.table is not None:
             return self.table.pages_to_come(len(self.tokens))
         kept = self._cut.num_pages if self._cut else 0
@@ -165,7 +166,6 @@ class Request:
         return self.table.segment(ids, rows, self.request_id.number, len(drafts))
 
     def computed(self, count: int) -> None:
-        """Records that the next `count` tokens have been computed."""
         assert self.table is not None
         start = self.table.length
         self.table.finish(self.tokens[start : start + count])

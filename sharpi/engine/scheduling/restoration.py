@@ -24,7 +24,6 @@ class Beginning(NamedTuple):
     links: list[bytes]
 
     def page_tokens(self, number: int) -> Sequence[int]:
-        """Returns the tokens of page `number`, fewer at the end of the text."""
         return self.tokens[number * PAGE_POSITIONS : (number + 1) * PAGE_POSITIONS]
 
     def is_known(self, number: int) -> bool:
@@ -79,7 +78,7 @@ def _have_windows(text: Beginning) -> Iterator[bool]:
         own = text.links[number + 1]
         if text.has_windows(number) or text.disk.has_page(link, own):
             yield True
-        elif text.is_known(number) or text.disk.has_partial(link, own):
+        elif text.is_known(number) or text.disk.has_page(link, own, is_partial=True):
             yield False
         else:
             return
@@ -95,7 +94,7 @@ def _record(text: Beginning, number: int, length: int) -> Record | None:
     if text.is_known(number) and (not is_in_window or text.has_windows(number)):
         return None
     links = text.links[number], text.links[number + 1]
-    is_partial = not is_in_window and text.disk.has_partial(*links)
+    is_partial = not is_in_window and text.disk.has_page(*links, is_partial=True)
     return text.record(number, PAGE_POSITIONS, is_partial=is_partial)
 
 

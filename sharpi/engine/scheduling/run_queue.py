@@ -33,11 +33,9 @@ class RunQueue:
         return iter([*self.waiting, *self.running])
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Adds requests to those that wait."""
         self.waiting += requests
 
     def remove(self, request: Request) -> None:
-        """Removes a request that has ended."""
         if request.slot is not None and request.num_computed:
             self.slot_texts[request.slot] = request.tokens[: request.num_computed]
         request.release()
@@ -128,19 +126,16 @@ class Inbox:
         return len(self._requests)
 
     def number(self) -> RequestId:
-        """Returns the next request id."""
         with self._lock:
             self._last_number += 1
             return RequestId(self._last_number)
 
     def put(self, request: Request) -> None:
-        """Adds a new request, which the engine's thread takes out by `empty`."""
         with self._lock:
             self._requests.append(request)
             self.has_items = True
 
     def cancel(self, request_id: RequestId) -> None:
-        """Adds the id of a request to cancel; has no effect if the request has ended."""
         with self._lock:
             self._cancelled.add(request_id)
             self.has_items = True

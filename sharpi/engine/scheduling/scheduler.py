@@ -125,7 +125,6 @@ class Scheduler:
 
     @cached_property
     def slots(self) -> "SlotTexts":
-        """Saves and restores the last text of each slot."""
         from sharpi.engine.scheduling.slot_texts import SlotTexts
 
         return SlotTexts(self.cache, self._runner, self._run_queue.slot_texts)
@@ -137,7 +136,6 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """The number of requests that take part in steps."""
         return len(self._run_queue.running)
 
     def step(self) -> bool:
@@ -156,7 +154,7 @@ class Scheduler:
         if flight and (flight.is_full or not batch):
             self._finish(flight.next())
         if self.cache.disk is not None:
-            self.cache.disk.copy_some()
+            self.cache.disk.queue.copy_some()
         return has_work
 
     def _take_in(self) -> None:

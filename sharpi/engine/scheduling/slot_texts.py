@@ -7,10 +7,10 @@ restored text is found by any request that begins with it.
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sharpi.engine.backends.recorded_part import ModelMemory
 from sharpi.engine.kv.pages import CachedPage
 from sharpi.engine.prompt_cache.record import (
     HEADER_BYTES,
@@ -35,17 +35,6 @@ from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 
-class PageSizes(NamedTuple):
-    """The bytes of a page, of a state, and of a page without sliding-window layers.
-
-    The last number is 0 if these layers keep all pages.
-    """
-
-    page_bytes: int
-    state_bytes: int
-    partial_bytes: int
-
-
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
     """Writes the records to a file atomically; returns the number of bytes.
 
@@ -60,18 +49,18 @@ def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
     return num_bytes
 
 
-def read_slot(path: Path, key: bytes, sizes: PageSizes) -> Iterator[tuple[Record, Bytes]]:
+def read_slot(path: Path, key: bytes, memory: ModelMemory) -> Iterator[tuple[Record, Bytes]]:
     """Yields the records of a file in order; the bytes are valid until the next one.
 
     Raises OSError, and RecordFault at the first record that is damaged, belongs to another model,
     or does not follow the record before it.
     """
-    data = aligned_bytes(sizes.page_bytes + sizes.state_bytes)
+    data = aligned_bytes(memory.page_bytes + memory.state_bytes)
     at, parent, position = 0, ROOT, 0
     with opened(path) as (descriptor, size):
         while at < size:
             record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, at))
-            _check(record, key, parent, position, sizes)
+            _check(record, key, parent, position, memory)
             own = data[: record.num_bytes]
             read_all(descriptor, own, at + HEADER_BYTES)
             if checksum_of(own) != checksum:
@@ -82,16 +71,16 @@ def read_slot(path: Path, key: bytes, sizes: PageSizes) -> Iterator[tuple[Record
             position += len(record.tokens)
 
 
-def _check(record: Record, key: bytes, parent: bytes, position: int, sizes: PageSizes) -> None:
+def _check(record: Record, key: bytes, parent: bytes, position: int, memory: ModelMemory) -> None:
     if record.key != key:
         raise RecordFault("it is of another model, or of another version of sharpi")
-    if record.is_partial and not sizes.partial_bytes:
+    if record.is_partial and not memory.partial_bytes:
         raise RecordFault(
             "it lacks keys and values outside of windows, which this context keeps; load the"
             " model with the -c that it had when the file was saved"
         )
-    page_bytes = sizes.partial_bytes if record.is_partial else sizes.page_bytes
-    expected = record.page_bytes == page_bytes and record.state_bytes in (0, sizes.state_bytes)
+    page_bytes = memory.partial_bytes if record.is_partial else memory.page_bytes
+    expected = record.page_bytes == page_bytes and record.state_bytes in (0, memory.state_bytes)
     follows = record.parent == parent and record.position == position
     if not follows or not expected or position % PAGE_POSITIONS:
         raise RecordFault("its pages do not follow each other")
@@ -128,8 +117,8 @@ class SlotTexts:
             state = page.states.get(len(own)) if is_last else None
             size = 0 if state is None else memory.state_bytes
             record = self._record(Record(key, links[number], start, own, 0, size), page)
-            read = memory.read_partial if record.is_partial else memory.read_page
-            read(page.page, data[: record.page_bytes])
+            own_page = data[: record.page_bytes]
+            memory.read_page(page.page, own_page, is_partial=record.is_partial)
             if state is not None:
                 memory.read_state(state, data[record.page_bytes : record.num_bytes])
             yield record, data[: record.num_bytes]
@@ -149,10 +138,8 @@ class SlotTexts:
         """
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
-        memory = self._memory
-        sizes = PageSizes(memory.page_bytes, memory.state_bytes, memory.partial_bytes)
         try:
-            for record, data in read_slot(path, key, sizes):
+            for record, data in read_slot(path, key, self._memory):
                 page = place(self._cache, held[-1] if held else self._cache.root, record, data)
                 if page is None:
                     raise ContextFullError("the KV cache has no room for this text; raise -c")

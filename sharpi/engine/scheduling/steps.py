@@ -8,19 +8,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 from sharpi.engine.runner import Runner, StepInFlight
 from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.settings import RunConfig
-from sharpi.speculation.speculator import StepDrafts
 from sharpi.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from sharpi.engine.prompt_cache.prompt_cache import PromptCache
+    from sharpi.speculation.speculator import StepDrafts
 
 _STEP_SECONDS = 0.2  # the target for a step of prompt tokens and decoded tokens together
 _LEAST_TOKENS, _FIRST_TOKENS = 32, 64
@@ -44,7 +46,6 @@ class ScheduledRequest(NamedTuple):
     proposed: tuple[int, ...] = ()
 
     def segment(self) -> Segment:
-        """Builds the request's part of the step."""
         if self.proposed:
             return self.request.checking_segment(self.proposed)
         return self.request.segment(self.num_tokens)
@@ -77,7 +78,6 @@ class ChunkPace:
         return self._sizes[self._at]
 
     def record(self, num_tokens: int, seconds: float) -> None:
-        """Records the duration of a step with `num_tokens` prompt tokens."""
         if num_tokens not in self._sizes:
             return
         before = self._seconds.get(num_tokens, seconds)
@@ -125,7 +125,6 @@ class StepComposer:
         return batch
 
     def record(self, batch: Sequence[ScheduledRequest], seconds: float) -> int:
-        """Records the duration of a step; returns the number of its prompt tokens."""
         num_prompt = sum([scheduled.num_tokens for scheduled in batch if scheduled.is_prompt])
         if num_prompt:
             self._pace.record(num_prompt, seconds)
@@ -157,7 +156,7 @@ class StartedStep(Struct, frozen=True):
     tables: Sequence[PageTable | None]
     step: StepInFlight
     start: float  # of the step, in seconds
-    proposed: StepDrafts | None = None  # None where no drafts were looked for
+    proposed: "StepDrafts | None" = None  # None where no drafts were looked for
 
     def is_wanted(self, row: int) -> bool:
         """Returns True if the request of row `row` has neither ended nor lost its pages since."""
@@ -188,7 +187,6 @@ class StepsInFlight:
         return len(self._steps) >= self._num_ranks
 
     def add(self, started: StartedStep) -> None:
-        """Adds a step that has begun."""
         self._steps.append(started)
 
     def next(self) -> StartedStep:
@@ -222,7 +220,7 @@ class StepProposal(NamedTuple):
     """
 
     batch: list[ScheduledRequest]
-    proposed: StepDrafts | None = None  # None where no drafts were looked for
+    proposed: "StepDrafts | None" = None  # None where no drafts were looked for
     may_run_ahead: bool = True
 
 
@@ -247,8 +245,7 @@ class TokenProposer:
     def pause(self, requests: Iterable[Request]) -> None:
         """Proposes nothing for these requests until `propose` is called again."""
 
-    def end(self, request: Request) -> None:
-        """Is called when a request has ended."""
+    def end(self, request: Request) -> None: ...
 
 
 class FaultIsolation:
@@ -277,7 +274,6 @@ class FaultIsolation:
             self.forget(request)
 
     def forget(self, request: Request) -> None:
-        """Ends the suspicion of a request, as when the request has ended."""
         self.goals.pop(request, None)
 
 
@@ -289,8 +285,7 @@ class Model(Protocol):
     tokenizer: Tokenizer  # turns tokens into text
 
     @property
-    def page_store(self) -> PromptCache | None:
+    def page_store(self) -> "PromptCache | None":
         """Keeps pages for later runs; None without one."""
 
-    def proposer(self) -> TokenProposer:
-        """Returns what proposes tokens to the steps of one scheduler."""
+    def proposer(self) -> TokenProposer: ...

@@ -12,9 +12,9 @@ from sharpi.model.feed_forward.feed_forward import (
     RoutedFeedForward,
     load_expert_weights,
     load_latent,
+    load_parallel,
     optional_expert_weights,
 )
-from sharpi.model.feed_forward.parallel_feed_forward import load_parallel
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.norm import Branch, load_norm, optional_norm
 from sharpi.model.spec import ArchitectureSpec

@@ -106,12 +106,10 @@ class AttentionSettings(Struct, frozen=True):
 
     @property
     def kv_shape(self) -> AttentionShape | None:
-        """The shape of the layer's keys and values; None if the layer reads an earlier layer's."""
         return None if self.kv == "earlier layer" else self.shape
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """An empty tuple: attention has no recurrent state."""
         return ()
 
     def load(self, tensors: TensorSource) -> "Attention":

@@ -104,7 +104,6 @@ class AttentionReader:
         self._temperature = read_temperature(reader, spec)
 
     def layer(self, index: int) -> AttentionSettings:
-        """Returns the attention settings of one layer."""
         shape, spec = self._shape(index), self._spec
         rope = self._ropes.rope(index, shape.window, shape.key_dim)
         return AttentionSettings(

@@ -82,7 +82,6 @@ class LatentAttentionSettings(Struct, frozen=True):
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        """An empty tuple: latent attention has no recurrent state."""
         return ()
 
     @property
@@ -190,7 +189,6 @@ class LatentAttentionReader:
         self._check_sizes()
 
     def layer(self, index: int) -> LatentAttentionSettings:
-        """Returns the attention settings of one layer."""
         return LatentAttentionSettings(
             kv_shape=AttentionShape(
                 layer=index,

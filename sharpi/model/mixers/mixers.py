@@ -77,14 +77,14 @@ def _recurrent(
     reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
 ) -> MixerSettings:
     if spec.recurrent == "short_convolution":
-        from sharpi.model.mixers.convolution import read_short_convolution
+        from sharpi.model.mixers.recurrent import read_short_convolution
 
         return read_short_convolution(reader, layer)
     if spec.recurrent == "mamba2":
-        from sharpi.model.mixers.mamba2 import read_mamba2
+        from sharpi.model.mixers.recurrent import read_mamba2
 
         return read_mamba2(reader, norm_epsilon, layer)
-    from sharpi.model.mixers.delta_net import read_delta_net
+    from sharpi.model.mixers.recurrent import read_delta_net
 
     return read_delta_net(reader, spec, norm_epsilon, layer)
 

@@ -130,7 +130,7 @@ class Memory:
     """The states of a runner, each a number."""
 
     def __init__(self, num_states: int) -> None:
-        self.states, self.memory = StatePool(num_states), self
+        self.states, self.states_after, self.memory = StatePool(num_states), StatePool(0), self
         self.contents = [0] * num_states
 
     def copy_state(self, source: int, target: int) -> None:

@@ -10,9 +10,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.measure.benchmark import BenchmarkRow
 from sharpi.engine.measure.benchmark_processor import (
     BusTraffic,
-    CpuProcessor,
-    GpuProcessor,
-    SeveralProcessors,
+    Processor,
     WeightTraffic,
     processor_of,
 )
@@ -69,7 +67,10 @@ def test_the_cpus_row_has_nothing_of_a_gpu(load: Load) -> None:
     engine = load("qwen3moe")
     weights = load_weights(engine.file, engine.model_config)
     traffic = WeightTraffic(engine.file, weights)
-    assert isinstance(processor_of(engine, traffic), CpuProcessor)
+    processor = processor_of(engine, traffic)
+    assert (processor.device, processor.has_cpu_layers) == (None, True)
+    processor.measure(1)
+    assert processor.bytes_per_second(1, 1, 0)
     record = ROW.record()
     assert not {"device", "launches_per_token"} & record.keys()
     assert record["instruction_set"] == "avx2"
@@ -106,9 +107,9 @@ def test_resident_experts_do_not_ask_for_the_bus(
     monkeypatch.setattr(gpu_limits, "GpuLimits", SteadyLimits)
     gpu = SimpleNamespace(device=SimpleNamespace(name="Some GPU"))
     for resident, measured in ((8, ["gpu"]), (3, ["gpu", "bus"])):
-        processor = GpuProcessor(gpu, bus_traffic(load("qwen3moe"), resident))
+        processor = Processor([gpu], bus=bus_traffic(load("qwen3moe"), resident))
         processor.measure(1)
-        assert processor._limits.measured == measured
+        assert processor._gpu.measured == measured
 
 
 @pytest.mark.parametrize(
@@ -123,11 +124,11 @@ def test_the_slower_link_is_the_limit(
     gpu = SimpleNamespace(
         device=SimpleNamespace(name="Some GPU"), calls_of_token=lambda position: [None] * position
     )
-    processor = GpuProcessor(gpu, bus_traffic(load("qwen3moe"), 3))
+    processor = Processor([gpu], bus=bus_traffic(load("qwen3moe"), 3))
     seconds = max((100 - bus_bytes) / 10, bus_bytes)
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(100 / seconds)
     assert processor.bytes_per_second(1, 100, bus_bytes) == pytest.approx(limit, rel=0.12)
     assert processor.launches(7) == 7
-    several = SeveralProcessors([gpu, gpu], has_cpu_layers=True)
+    several = Processor([gpu, gpu])
     assert several.bytes_per_second(1, 100, 0) is None
     assert (several.device, several.launches(7)) == ("Some GPU and Some GPU", 14)

@@ -24,7 +24,7 @@ class Memory:
         self.states = np.zeros((3, STATE), np.uint8)
         self.readers: set[str] = set()
 
-    def read_page(self, page: int, target: Bytes) -> None:
+    def read_page(self, page: int, target: Bytes, *, is_partial: bool = False) -> None:
         self.readers.add(threading.current_thread().name)
         target[:] = self.pages[page]
 

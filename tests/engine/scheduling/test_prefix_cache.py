@@ -8,8 +8,8 @@ from scheduled import alone, asked, assert_nothing_is_left, finish, submit
 
 from sharpi.engine.engine import Engine
 from sharpi.engine.kv.pages import CachedPage
+from sharpi.engine.prompt_cache.prompt_cache import link_before
 from sharpi.engine.prompt_cache.record import page_links
-from sharpi.engine.scheduling.prefix_cache import link_before
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 

@@ -17,7 +17,7 @@ from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import open_gguf
 from sharpi.model.config import ModelConfig, read_config
 from sharpi.model.mixers.attention import AttentionSettings
-from sharpi.model.mixers.delta_net import DeltaNet, DeltaNetSettings
+from sharpi.model.mixers.recurrent import DeltaNet, DeltaNetSettings
 from sharpi.model.mixers.rope import Angles
 from sharpi.model.weights import load_weights
 from sharpi.ops.interface import Matrix

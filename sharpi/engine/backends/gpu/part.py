@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from sharpi.device.counting import CountingDevice
 from sharpi.device.device import Device
 from sharpi.device.launch import Kernel, Memory
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory, pages_of
-from sharpi.engine.backends.gpu.part_recorder import GpuPass, GpuPrompts, PartRecorder, gpu_passes
+from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory, library_bytes, pages_of
+from sharpi.engine.backends.gpu.part_recorder import GpuPass, GpuPrompts, gpu_passes, record_part
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier, TierSteps
 from sharpi.engine.backends.model_part import (
@@ -40,14 +41,13 @@ from sharpi.tiers.settings import EngineSettings
 
 
 class GpuPart(RecordedPart[GpuProgram]):
-    """Runs `layers`, by default all; `embeds` if no earlier part looks up the embedding.
+    """Runs `layers`; `embeds` if no earlier part looks up the embedding.
 
-    With `has_output` it computes the logits, by default if it has the model's last layer; with
-    `keeps_hidden` it then also keeps all tokens' values after the output norm. With `keeps_results`
-    another GPU runs the next layers, and reads this part's result from this GPU's memory. `slots`
-    describes the layers whose experts are not all on the GPU. `tier` has the RAM slots of experts
-    that the CPU computes; None if RAM holds all experts. `embedding` is page-locked RAM where the
-    GPU reads the embedding; None if its own memory has the embedding.
+    With `keeps_hidden` a part with the output also keeps all tokens' values after its norm. With
+    `keeps_results` another GPU runs the next layers, and reads this part's result from this GPU's
+    memory. `slots` describes the layers whose experts are not all on the GPU. `tier` has the RAM
+    slots of experts that the CPU computes; None if RAM holds all experts. `embedding` is
+    page-locked RAM where the GPU reads the embedding; None if its own memory has the embedding.
     """
 
     is_host_memory = False
@@ -75,13 +75,8 @@ class GpuPart(RecordedPart[GpuProgram]):
         keeps_hidden: bool = False,
         embedding: Memory | None = None,
     ) -> None:
-        super().__init__(settings.num_outputs)
-        self.device, self._config, self._weights = device, config, weights
-        self._settings = settings
-        self._layers = range(config.num_layers) if layers is None else layers
-        self._keeps_results = keeps_results
-        self._gives_outputs = self._layers.stop == config.num_layers  # a row for each output
-        self._has_output = self._gives_outputs if has_output is None else has_output
+        super().__init__(config, weights, settings, layers, has_output)
+        self.device, self._keeps_results = device, keeps_results
         self._keeps_hidden = keeps_hidden and self._has_output
         self.hidden = np.zeros((0, config.hidden_size), np.float32)
         plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
@@ -100,7 +95,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
         self._trims = trims and weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
-        self._recorder = PartRecorder(device, config, weights, settings, own, memory)
 
     @property
     def max_tokens(self) -> int:
@@ -172,7 +166,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _num_rows(self, segment: Segment) -> int:
-        """Returns the number of rows that a segment has in the part's result."""
         return len(segment.outputs if self._gives_outputs else segment.ids)
 
     def _run(
@@ -213,7 +206,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         return values
 
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
-        """Returns the routes of the pass in the layers that have slots."""
         slotted = self._memory.expert_weights.slotted
         assert slotted is not None
         with_experts = [i for i in self._layers if self._weights.layers[i].experts is not None]
@@ -253,7 +245,6 @@ class GpuPart(RecordedPart[GpuProgram]):
         return self._latest is not None and self._latest.is_ahead
 
     def calls_of_token(self, position: int) -> list[Call]:
-        """Returns the launches for decoding the token at a position."""
         program = self._program(self._settings.num_outputs)
         return program.step_replay.calls(program.step(1, 1, position))
 
@@ -272,7 +263,6 @@ class GpuPart(RecordedPart[GpuProgram]):
             self._latest.discard_next()
 
     def _grow_cache(self, num_pages: int) -> None:
-        """Grows the KV cache to `num_pages` if it has fewer."""
         growth = self._memory.growth
         if growth is not None and growth.lacks(num_pages):
             self.drop_graphs()
@@ -284,7 +274,10 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._grow_cache(num_pages)
 
     def _record(self, max_outputs: int) -> GpuProgram:
-        program = self._recorder.record(max_outputs)
+        program = record_part(
+            self.device, self._config, self._weights, self._settings, self._own, self._memory,
+            max_outputs,
+        )  # fmt: skip
         if max_outputs == self._settings.num_outputs:
             self._prompts.prepare(program)
         return program
@@ -302,3 +295,15 @@ def _inputs(segment: Segment) -> SequenceInputs:
     """Converts a segment to a program's inputs."""
     ids, position, outputs, pages, state = segment[:5]
     return SequenceInputs(ids, position, outputs, pages, state or 0, segment.states_after)
+
+
+def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
+    """Returns the bytes of buffers, inputs and outputs, if all layers are on the GPU.
+
+    Fewer layers need no more. The step is recorded on a device that only counts bytes.
+    """
+    device = CountingDevice()
+    part = GpuPart(device, config, weights, settings, keeps_hidden=config.has_head)
+    part.prepare()
+    buffers = device.num_bytes - part.held_bytes
+    return buffers + library_bytes(config, settings)

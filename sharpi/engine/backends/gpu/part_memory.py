@@ -17,9 +17,10 @@ from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights, Ho
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.features import GpuFeatures
 from sharpi.ops.cuda.gpu_weights import GpuStates, GpuWeights
-from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames
+from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames, layer_bytes
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
-from sharpi.ops.recurrent import num_states
+from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
+from sharpi.ops.recurrent import num_states, state_bytes
 from sharpi.tiers.plan import KvGrowth
 from sharpi.tiers.settings import EngineSettings
 
@@ -39,7 +40,6 @@ class GpuGrowth:
         self._num_pages, self._notes = num_pages, notes
 
     def lacks(self, num_pages: int) -> bool:
-        """Returns True if the KV cache has fewer pages than `num_pages`."""
         return num_pages > self._cache.num_pages
 
     def grow(self, num_pages: int) -> None:
@@ -160,7 +160,6 @@ class PartMemory:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the KV cache, and of the recurrent layers' states."""
         return self.cache.num_bytes + self.states.num_bytes
 
 
@@ -173,3 +172,36 @@ def _window_frames(
         return None
     num_frames = settings.window_pages + SPARE_FRAMES
     return WindowFrames(frozenset(own), settings.window, num_frames, settings.batch_size)
+
+
+def gpu_kv_bytes(
+    config: ModelConfig, settings: EngineSettings, layers: range | None = None
+) -> tuple[int, ...]:
+    """Returns, for each layer, the bytes of its KV cache and recurrent states on a GPU.
+
+    Layers outside of `layers` have 0 there, as other machines run them.
+    """
+    states = num_states(settings.num_parallel, settings.max_drafts)
+    counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
+    windows = gpu_windows_of(config) if settings.window_pages else {}
+    in_windows = settings.window_pages + SPARE_FRAMES
+    for shape in config.attention:
+        if shape.layer == config.num_layers:  # an MTP head, which runs on the CPU
+            continue
+        pages = in_windows if shape.layer in windows else settings.num_pages
+        counts[shape.layer] += layer_bytes(shape, pages, settings.kv_types)
+    return tuple(n if layers is None or i in layers else 0 for i, n in enumerate(counts))
+
+
+def library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
+    """Returns the most bytes that a library kernel allocates in one call.
+
+    Fused attention needs reordered keys, values and queries, and a result.
+    """
+    counts = [0]
+    for shape in config.attention:
+        dims = shape.key_dim + shape.value_dim
+        kv = 2 * settings.context_size * shape.num_kv_heads * dims
+        tokens = 2 * settings.batch_size * shape.num_heads * dims
+        counts.append(2 * min(kv, FUSED_BYTES) + tokens)
+    return max(counts)

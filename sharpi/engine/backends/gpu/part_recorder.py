@@ -6,11 +6,10 @@ from typing import NamedTuple
 from sharpi.device.device import Device
 from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
 from sharpi.engine.backends.model_part import Segment, batches
+from sharpi.engine.backends.recorded_part import program_limits
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
-from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
-from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.recorded import PassCounts, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.recorder.recorder import GpuRecorder
@@ -23,68 +22,45 @@ from sharpi.tiers.expert_memory import StashPlan
 from sharpi.tiers.settings import EngineSettings
 
 
-class PartRecorder:
-    """Records the layers `own` of a model; each recorded step has buffers of its own."""
-
-    def __init__(
-        self,
-        device: Device,
-        config: ModelConfig,
-        weights: ModelWeights,
-        settings: EngineSettings,
-        own: PartLayers,
-        memory: PartMemory,
-    ) -> None:
-        self._device, self._config, self._weights = device, config, weights
-        self._settings, self._own, self._memory = settings, own, memory
-
-    def record(self, max_outputs: int) -> GpuProgram:
-        """Records a step with at most `max_outputs` outputs."""
-        own, recorder = self._own, self._recorder(self._limits(max_outputs))
-        model: Transformer[RecordedTensor] = Transformer(
-            self._config, self._weights, recorder, trims_last_layer=not own.keeps_router_logits,
-            keeps_hidden=own.keeps_hidden,
-        )  # fmt: skip
-        x = model.embed() if own.embeds else recorder.incoming(self._config.hidden_size)
-        if own.layers:
-            x = model.layers(x, own.layers)
-        elif own.takes_outputs:
-            x = recorder.select_outputs(x)
-        logits = model.logits(x) if own.has_output else x
-        return recorder.finish(logits, model.hidden)
-
-    def _limits(self, max_outputs: int) -> ProgramLimits:
-        return ProgramLimits(
-            max_tokens=self._settings.batch_size,
-            max_outputs=max_outputs,
-            max_positions=self._settings.pages_per_sequence * PAGE_POSITIONS,
-            precision=self._settings.rounding,
-        )
-
-    def _recorder(self, limits: ProgramLimits) -> GpuRecorder:
-        device, c, memory = self._device, self._config, self._memory
-        num_ids = (
-            c.num_layers * c.num_experts_per_token * max(limits.max_tokens, limits.max_outputs)
-        )
-        return GpuRecorder(
-            Recording(device, limits, memory.weights, memory.routed, memory.features),
-            memory.expert_weights,
-            memory.cache,
-            memory.states,
-            StepInputs(device, self._sizes(limits), memory.frames),
-            StepOutputs(device, num_ids),
-            keeps_router_logits=self._own.keeps_router_logits,
-        )
-
-    def _sizes(self, limits: ProgramLimits) -> StepSizes:
-        s = self._settings
-        return StepSizes(
-            tokens=limits.max_tokens,
-            outputs=limits.max_outputs,
-            sequences=s.num_parallel,
-            num_pages=s.pages_per_sequence,
-            hidden_size=self._config.hidden_size,
-        )
+def record_part(
+    device: Device,
+    config: ModelConfig,
+    weights: ModelWeights,
+    settings: EngineSettings,
+    own: PartLayers,
+    memory: PartMemory,
+    max_outputs: int,
+) -> GpuProgram:
+    """Records the layers `own` of a model, for steps of at most `max_outputs` outputs."""
+    limits = program_limits(settings, settings.batch_size, max_outputs)
+    sizes = StepSizes(
+        tokens=limits.max_tokens,
+        outputs=max_outputs,
+        sequences=settings.num_parallel,
+        num_pages=settings.pages_per_sequence,
+        hidden_size=config.hidden_size,
+    )
+    rows = max(limits.max_tokens, max_outputs)
+    recorder = GpuRecorder(
+        Recording(device, limits, memory.weights, memory.routed, memory.features),
+        memory.expert_weights,
+        memory.cache,
+        memory.states,
+        StepInputs(device, sizes, memory.frames),
+        StepOutputs(device, config.num_layers * config.num_experts_per_token * rows),
+        keeps_router_logits=own.keeps_router_logits,
+    )
+    model: Transformer[RecordedTensor] = Transformer(
+        config, weights, recorder, trims_last_layer=not own.keeps_router_logits,
+        keeps_hidden=own.keeps_hidden,
+    )  # fmt: skip
+    x = model.embed() if own.embeds else recorder.incoming(config.hidden_size)
+    if own.layers:
+        x = model.layers(x, own.layers)
+    elif own.takes_outputs:
+        x = recorder.select_outputs(x)
+    logits = model.logits(x) if own.has_output else x
+    return recorder.finish(logits, model.hidden)
 
 
 class GpuPass(NamedTuple):

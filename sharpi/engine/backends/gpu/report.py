@@ -42,12 +42,10 @@ class GpuReport:
         self.prediction_steps = PredictionSteps()
 
     def residents(self) -> dict[int, tuple[int, ...]]:
-        """Returns the experts that have slots, by layer."""
         states = self._layers.tables.words.read_states()
         return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns the loads of each layer so far, and its pinned experts."""
         tables = self._layers.tables
         counts, states = tables.words.read_phases(), tables.words.read_states()
         return {
@@ -56,7 +54,6 @@ class GpuReport:
         }
 
     def hit_count(self) -> HitCount:
-        """Returns the number of lookups in all layers so far, and how many were hits."""
         counts = self._layers.tables.words.read_phases()
         return sum_of(self._total(n, each) for n, each in counts.items()).hit_count
 
@@ -99,7 +96,6 @@ class GpuReport:
         )
 
     def view(self, num_tokens: int) -> ExpertView:
-        """Returns which experts have a slot, and how often each was used."""
         tables = self._layers.tables
         counts, states = tables.words.read_phases(), tables.words.read_states()
         return ExpertView(
