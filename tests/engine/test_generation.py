@@ -176,7 +176,7 @@ def test_a_full_context_stops_clearly(load: Load) -> None:
 
 def test_a_prompt_that_does_not_fit_says_so(load: Load) -> None:
     session = load("llama", context_size=4).session()
-    with pytest.raises(ContextFullError, match=r"5 tokens and the context 4.*-c"):
+    with pytest.raises(ContextFullError, match=r"5 tokens > 4 maximum.*-c"):
         list(session.generate(PROMPT, request()))
     assert session.tokens == []
 
