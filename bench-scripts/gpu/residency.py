@@ -84,7 +84,7 @@ def _parse_options() -> argparse.Namespace:
 
 def _cases(options: argparse.Namespace) -> Iterator[EngineCase]:
     common = {"ram": options.ram}
-    for percent in SHARES:
+    for percent in SHARES[:2] if options.dry_run else SHARES:
         slots = max(1, round(options.experts * percent / 100))
         yield EngineCase(percent, common if percent == 100 else common | {"moe_slots": slots})
         if percent == SHARES[0]:

@@ -1,6 +1,5 @@
 """The check of a GPU: steps with limits, their output, and the text of the report."""
 
-import importlib.util
 import json
 import os
 import socket
@@ -293,19 +292,6 @@ def test_a_dry_run_has_time_to_compile_its_kernels() -> None:
     assert all(step.seconds > 5 * limits[step.name] for step in steps(dry))
     for part in (None, *PARTS):
         assert sum(step.seconds for step in steps(dry, part)) <= seconds_of(part, is_dry=True)
-
-
-@pytest.mark.slow
-def test_packages_are_looked_at_without_a_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "packages.json"
-    command = [PYTHON, SCRIPTS / "gpu" / "facts.py", "--only-packages", "--json", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = json.loads(path.read_text())
-    assert found["figures"]["packages"].keys() >= {"numpy", "gguf", "hypothesis"}
-    assert "gpu" not in found["figures"]
-    lacks_cupy = importlib.util.find_spec("cupy") is None
-    assert any("cupy-cuda13x" in line for line in found["failures"]) == lacks_cupy
-    assert done.returncode == bool(found["failures"])
 
 
 def test_only_the_sets_that_a_machine_chooses_are_optimised() -> None:

@@ -34,14 +34,15 @@ def test_a_machine_without_torch_is_told_so_once(tmp_path: Path) -> None:
     assert "several machines need torch" in err
 
 
-def test_a_missing_file_and_a_missing_interface_end_it(tmp_path: Path) -> None:
-    code, err = join(str(tmp_path / "none.gguf"))
-    assert (code, err.split("\n")[1:]) == (1, [""])
-    assert "none.gguf: no such file" in err
+def test_a_missing_file_and_a_missing_interface_end_it(machines: Machines, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    code, err = join(str(demo_model()), "--link", "nope0")
-    assert (code, err.split("\n")[1:]) == (1, [""])
-    assert "nope0" in err
+    for arguments, named in (
+        ((str(tmp_path / "none.gguf"),), "none.gguf: no such file"),
+        ((str(machines.model), "--link", "nope0"), "nope0"),
+    ):
+        code, _, err = ended(machines.start("join", machines.first, *arguments))
+        assert (code, err.split("\n")[1:]) == (1, [""])
+        assert named in err
 
 
 def test_a_first_machine_whose_name_no_server_knows_ends_it() -> None:

@@ -47,7 +47,7 @@ def test_the_text_is_that_of_one_machine_and_the_work_is_counted(
 def test_without_its_lender_a_machine_reads_from_the_disk(
     machines: Machines, way: signal.Signals
 ) -> None:
-    joined, tokens = lender(machines), "400"
+    joined, tokens = lender(machines), "250"
     running = machines.run(*PROMPT, "-n", tokens, "--ignore-eos", *FEW_SLOTS)
     assert running.stdout is not None
     assert running.stdout.read(1)  # it has begun to answer

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import httpx
+from typed_command import TypedCommand, arguments_of
 
 from sharpi.resources import demo_model
 
@@ -40,7 +41,7 @@ class Desk:
 
     def _serve(self, command: str) -> str:
         """Starts a server, asks for its page, and stops it."""
-        program = self._start(f"exec {command}")
+        program = self._start(command)
         assert program.stdout is not None
         line = program.stdout.readline()
         try:
@@ -53,8 +54,10 @@ class Desk:
         return line
 
     def _start(self, command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["bash", "-c", command],
+        arguments = arguments_of(command)
+        start = subprocess.Popen if arguments is None else TypedCommand
+        return start(
+            ["bash", "-c", command] if arguments is None else arguments,
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.PIPE if "sharpi chat" in command else subprocess.DEVNULL,

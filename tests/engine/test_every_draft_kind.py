@@ -44,7 +44,6 @@ WAYS: dict[str, tuple[dict[str, Any], Callable[[Grammars], Constraint] | None]] 
     "sampled": ({"sampling": SAMPLED, "logit_bias": FEW}, None),
     "schema": ({"sampling": SAMPLED}, lambda grammars: grammars.json_schema(SCHEMA)),
     "gbnf": ({}, lambda grammars: grammars.gbnf('root ::= ("ab " | "abc ")+')),
-    "regex": ({"sampling": SAMPLED}, lambda grammars: grammars.regex("([a-c]{2,6} ){12}")),
     "logprobs": ({"sampling": SAMPLED, "num_logprobs": 3, "logit_bias": FEW}, None),
     "penalties": ({"sampling": penalised(0.0), "logit_bias": FEW}, None),
     "penalties and chance": ({"sampling": penalised(0.7), "logit_bias": FEW}, None),

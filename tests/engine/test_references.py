@@ -71,9 +71,9 @@ def test_float32_logits_and_those_of_numpy_are_those_of_transformers(case: str, 
     assert error(Transformer(engine.model_config, weights, ops).step(), logits) < 1e-3
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "precision"), IN_TURN)
 def test_8_bit_activations_on_q8_0_stay_close(
-    case: str, load: Load, requantised: Requantised
+    case: str, precision: str, load: Load, requantised: Requantised
 ) -> None:
     ids, logits = expected(case)
     q8_0 = requantised(case, GGMLQuantizationType.Q8_0)
@@ -82,9 +82,11 @@ def test_8_bit_activations_on_q8_0_stay_close(
     # a fifth; the others must be close one by one.
     assert np.median(int8) < 3e-2
     assert int8[-2] < 5e-2
-    # What is left is the rounding of the weights: twice-rounded activations are as good as float32.
-    exact = error(load(q8_0, precision="f32").logits(ids), logits)
-    assert error(load(q8_0, precision="int16").logits(ids), logits) < exact + 1e-3
+    if precision == "int16":
+        # What is left is the rounding of the weights: twice-rounded activations are as good as
+        # float32.
+        exact = error(load(q8_0, precision="f32").logits(ids), logits)
+        assert error(load(q8_0, precision="int16").logits(ids), logits) < exact + 1e-3
 
 
 @pytest.mark.parametrize(("case", "precision"), IN_TURN)

@@ -15,7 +15,7 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.gguf.string_array import StringArray
 
-NUM_SEEDS, MUTATIONS_PER_SEED = 8, 400
+NUM_SEEDS, MUTATIONS_PER_SEED = 4, 300
 PEAK_BYTES = 4 << 20
 GIGABYTE = 1 << 30
 INTEGERS = (0, 1, 2, 7, 8, 9, 31, 255, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)

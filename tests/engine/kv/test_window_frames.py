@@ -145,12 +145,11 @@ def test_frames_are_enough_and_bits_are_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(settings, "window_pages", lambda *_: 0)
         whole = load(wide, **options)
-    for seed in (1, 2):
-        prompts = texts(Random(seed))
-        found, expected = (answers(each, prompts, parallel) for each in (engine, whole))
-        for index, (own, other) in enumerate(zip(found, expected, strict=True)):
-            least = min(len(own), len(other)) if index == CANCELLED else None
-            assert own[:least] == other[:least]
+    prompts = texts(Random(1))
+    found, expected = (answers(each, prompts, parallel) for each in (engine, whole))
+    for index, (own, other) in enumerate(zip(found, expected, strict=True)):
+        least = min(len(own), len(other)) if index == CANCELLED else None
+        assert own[:least] == other[:least]
     assert not shadow.frames._frames
     assert len(shadow.frames._free) == shadow.frames.num_frames
     (part,) = engine.runner.parts
