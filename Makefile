@@ -26,7 +26,8 @@ test quick speed: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) || { echo $$? >$(VENV)/.test-status; exit 1; }
 
-# The inner loop: no emulated GPU, ARM or older x86-64, no browser, nothing that is marked slow.
+# The inner loop: no emulated GPU, ARM or older x86-64, no browser, no test over half a second of
+# processor time.
 quick: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --ignore tests/cuda \
 	  -m 'not (speed or cuda or emulated or browser or slow)'

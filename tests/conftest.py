@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,31 +34,6 @@ with contextlib.suppress(ImportError):
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cuda": "cuda", "processors": "emulated"}
-SLOW = {
-    "bench/test_fleet_simulation.py",
-    "bench/test_gpu_check_dry_run.py",
-    "bench/test_never_slower.py",
-    "cli/commands/test_launch.py",
-    "cluster/test_keep_joining.py",
-    "cluster/test_namespaces.py",
-    "cluster/test_stopped_while_waiting.py",
-    "constraints/test_real_vocabularies.py",
-    "docs/test_commands.py",
-    "engine/backends/test_mixed_types.py",
-    "engine/records/test_expert_simulation.py",
-    "engine/records/test_stats_add_up.py",
-    "engine/scheduling/test_scheduler_properties.py",
-    "experts/native/test_policy_agreement.py",
-    "gguf/test_mutations.py",
-    "kernels/threads/test_shares.py",
-    "ops/cpu/test_native_attention.py",
-    "serve/test_abuse.py",
-    "serve/test_load.py",
-    "serve/test_readme_setups.py",
-    "serve/test_serve_command.py",
-    "serve/test_server_faults.py",
-    "tiers/test_planner_properties.py",
-}
 MARK_OF_FIXTURE = {"emulated_processors": "emulated", "browser": "browser"}
 
 
@@ -82,15 +56,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def marks_of(item: pytest.Item) -> set[str]:
-    """The marks of the file that a test is in, of its folder and of the fixtures that it needs."""
+    """The marks of the folder that a test is in and of the fixtures that it needs."""
     names = getattr(item, "fixturenames", ())
     fixtures = {MARK_OF_FIXTURE[each] for each in names if each in MARK_OF_FIXTURE}
-    return fixtures | marks_of_file(item.path)
-
-
-@cache
-def marks_of_file(path: Path) -> frozenset[str]:
-    """Returns the marks of a file and of its folder."""
-    place = path.relative_to(TESTS)
-    folder = {MARK_OF_FOLDER[each] for each in place.parts[:1] if each in MARK_OF_FOLDER}
-    return frozenset(folder | ({"slow"} if place.as_posix() in SLOW else set()))
+    folder = item.path.relative_to(TESTS).parts[0]
+    return fixtures | ({MARK_OF_FOLDER[folder]} if folder in MARK_OF_FOLDER else set())

@@ -21,6 +21,7 @@ MEASURED = Times(fixed=0.0128, for_each=0.022, hop=0.0004)
 FAR = Times(fixed=0.0128, for_each=0.022, hop=0.03)  # over the internet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [MEASURED, FAR, Times(0.01, 0.0, 0.0)])
 @pytest.mark.parametrize(
     "own",
@@ -41,6 +42,7 @@ def test_speed_is_that_of_the_closed_form(times: Times, own: Pipeline) -> None:
     assert found.token_seconds == pytest.approx(expected.token_seconds, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_more_groups_hide_the_hops_up_to_the_busiest_machine() -> None:
     rates = [simulated(FAR, Pipeline(4, n, 1), 40).tokens_per_second for n in range(1, 40)]
     assert all(later >= earlier * (1 - 1e-9) for earlier, later in pairwise(rates))

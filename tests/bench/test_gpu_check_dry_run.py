@@ -47,6 +47,7 @@ def options(only: str) -> argparse.Namespace:
     return argparse.Namespace(only=only, dry_run=True, folder=None)
 
 
+@pytest.mark.slow
 def test_every_kernel_gets_a_line(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan(TINY, (QuantType.Q4_K,), launches=2, tries=1, seconds=100)
     report = measure(device, plan)
@@ -86,6 +87,7 @@ def test_the_usual_types_come_first() -> None:
     assert set(all_types()) == GPU_TYPES
 
 
+@pytest.mark.slow
 def test_models_against_the_cpu(device: Device) -> None:
     engines, findings = Engines(lambda _: device), Findings()
     check_references(engines, findings, options("qwen3moe"))
@@ -134,6 +136,7 @@ def test_missing_packages_are_one_line() -> None:
     assert " no_such_package neither_this`)" in line
 
 
+@pytest.mark.slow
 def test_the_whole_command(tmp_path: Path) -> None:
     """The synthetic models decode with all and with some of their experts in VRAM."""
     command = [

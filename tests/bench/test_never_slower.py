@@ -100,6 +100,7 @@ def times(kind: str, slots: int) -> tuple[float, float, EmulatedChoice]:
     return sum(alone.seconds), sum(choice.seconds), choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slots", "gain"), [(24, 0.1), (29, 0.02)])
 def test_slots_that_lose_give_way_to_the_mapped_file_within_200_tokens(
     slots: int, gain: float
@@ -111,6 +112,7 @@ def test_slots_that_lose_give_way_to_the_mapped_file_within_200_tokens(
     assert not run.returned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "slots"), [("uniform", 8), ("skewed", 24)])
 def test_trying_the_mapped_file_costs_at_most_2_percent_of_2000_tokens(
     kind: str, slots: int

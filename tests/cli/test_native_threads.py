@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SOURCE = """
 import ctypes, os, sys, threading
 from sharpi.cli import main as program
@@ -18,6 +20,7 @@ print("reached")
 """
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_code_and_all_of_its_output() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SOURCE],

@@ -105,6 +105,7 @@ def test_a_terminal_that_hangs_up_ends_the_program(tmp_path: Path) -> None:
     assert stats.exists()
 
 
+@pytest.mark.slow
 def test_nohup_keeps_it_running() -> None:
     process = started(
         *("run", str(DEMO), "-p", "Once", "-n", "300", "--ignore-eos"),
@@ -117,6 +118,7 @@ def test_nohup_keeps_it_running() -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both", ["", "2>&1"])
 def test_a_reader_that_leaves_is_no_failure(both: str) -> None:
     line = f"{sys.executable} -m sharpi run {DEMO} -p Once -n 300 --ignore-eos {both} | head -c 9"

@@ -20,7 +20,7 @@ from sharpi.cluster.channel import (
 )
 from sharpi.errors import ClusterError
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]  # torch is slow to import
 
 
 class Work:

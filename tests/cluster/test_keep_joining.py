@@ -27,6 +27,7 @@ def join(*arguments: str, path: str = "", first: str = "127.0.0.1") -> tuple[int
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_machine_without_torch_is_told_so_once(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('none here')\n")
     code, err = join(str(demo_model()), path=str(tmp_path))
@@ -34,6 +35,7 @@ def test_a_machine_without_torch_is_told_so_once(tmp_path: Path) -> None:
     assert "several machines need torch" in err
 
 
+@pytest.mark.slow
 def test_a_missing_file_and_a_missing_interface_end_it(machines: Machines, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for arguments, named in (
@@ -53,6 +55,7 @@ def test_a_first_machine_whose_name_no_server_knows_ends_it() -> None:
     assert "no-such-machine.invalid: no machine has this name" in err
 
 
+@pytest.mark.slow
 def test_it_waits_for_the_next_model(machines: Machines) -> None:
     pytest.importorskip("torch")
     joined = machines.start("join", machines.first, str(machines.model))

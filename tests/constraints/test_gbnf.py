@@ -65,6 +65,7 @@ def test_a_token_by_its_id(gemma: Tokenizer) -> None:
     assert follows(constraint, gemma, "b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grammar", "message"),
     [

@@ -51,6 +51,7 @@ def test_vocabulary_matches_the_embeddings(reader: Any) -> None:
     assert {merge.replace(" ", "") for merge in merges} <= set(tokens)
 
 
+@pytest.mark.slow
 def test_every_value_is_finite_and_no_tensor_is_blank(reader: Any) -> None:
     for tensor in reader.tensors:
         values = quants.dequantize(tensor.data, tensor.tensor_type)

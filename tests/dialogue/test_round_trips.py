@@ -183,6 +183,7 @@ def message(calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": objects}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROUND_TRIPS)
 def test_a_call_is_read_back(name: str) -> None:
     before, each, after = ROUND_TRIPS[name]

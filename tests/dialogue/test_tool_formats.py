@@ -86,6 +86,7 @@ def test_cuts_make_no_difference(name: str, data: st.DataObject) -> None:
     assert read(case.form, pieces) == read(case.form, [text]) == read(case.form, text)
 
 
+@pytest.mark.slow
 @for_each("name", CASES)
 def test_any_beginning_of_an_answer_loses_nothing(name: str) -> None:
     """An answer that breaks off is text so far, or a call's arguments so far."""
@@ -147,6 +148,7 @@ def test_stray_markers_lose_no_text(name: str, data: st.DataObject) -> None:
         assert "".join(event[1] for event in events) == text
 
 
+@pytest.mark.slow
 def test_grammar_accepts_the_format(case: Case) -> None:
     tokenizer, grammar = grammar_of(case)
     assert is_accepted(tokenizer, grammar, case.form.write(ONE))
@@ -154,12 +156,14 @@ def test_grammar_accepts_the_format(case: Case) -> None:
     assert is_accepted(tokenizer, grammar, case.form.write(TWO)) is not case.is_single
 
 
+@pytest.mark.slow
 def test_grammar_of_one_call(case: Case) -> None:
     tokenizer, grammar = grammar_of(case, parallel=False)
     assert is_accepted(tokenizer, grammar, case.form.write(ONE))
     assert not is_accepted(tokenizer, grammar, case.form.write(TWO))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

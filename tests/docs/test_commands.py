@@ -53,6 +53,7 @@ def desk(tmp_path: Path, hub: StandIn) -> Desk:
     return Desk(tmp_path, hub.endpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_each_command_runs(document: Path, desk: Desk) -> None:
     for command in commands(document):

@@ -94,6 +94,7 @@ def test_a_decoded_token_passes_few_frames_and_files(
     assert len(trace.files) <= MOST_FILES, sorted(trace.files)
 
 
+@pytest.mark.slow
 def test_run_enters_few_files_before_its_first_token() -> None:
     command = [sys.executable, "-c", RUN, str(demo_model())]
     run = subprocess.run(command, capture_output=True, text=True, check=True)

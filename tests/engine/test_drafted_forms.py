@@ -61,6 +61,7 @@ def test_answers_are_those_without_drafts(form: str, temperature: float, load: L
     assert answers(auto, form, temperature) == plain
 
 
+@pytest.mark.slow
 def test_chances_of_constrained_tokens_are_the_same(load: Load) -> None:
     plain = answers(load(DEMO), "schema", 0.7, num_logprobs=2)
     engine = load(DEMO, speculation=Speculation(kinds=("suffix",), max_drafts=4))

@@ -119,6 +119,7 @@ def test_a_stop_string_ends_it_at_the_same_place(plain: Engine, drafting: Engine
         assert expected[0][2] == "stop"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_greedy", [True, False])
 def test_several_answers_to_one_prompt(is_greedy: bool, plain: Engine, drafting: Engine) -> None:
     """Like a server's `n` answers: each has its own seed, and they share steps."""

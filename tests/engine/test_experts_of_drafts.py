@@ -30,6 +30,7 @@ def num_missing(engine: Engine) -> int:
     return sum(each.accesses - each.hits for each in engine._tier.counts())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [6, 8, 12])
 def test_right_drafts_miss_no_more_than_single_tokens(
     slots: int, load: Load, quick_demo: object

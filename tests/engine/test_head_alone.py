@@ -40,6 +40,7 @@ def counts(engine: Engine) -> tuple[int, int]:
     return statistics.num_checked, statistics.num_accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES)
 def test_it_drafts_what_the_head_in_the_models_file_drafts(
     case: str, load: Load, tmp_path: Path

@@ -70,6 +70,7 @@ def predicted(engine: Engine, ids: list[int]) -> tuple[np.ndarray, np.ndarray, n
     return hidden, out.hidden.copy(), out.logits.copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES)
 def test_the_head_agrees_with_the_numpy_reference(
     case: str, headed: Callable[[str], Path], load: Load

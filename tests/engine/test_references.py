@@ -60,6 +60,7 @@ def test_there_is_a_case_for_every_architecture() -> None:
     assert covered == set(supported_architectures())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_float32_logits_and_those_of_numpy_are_those_of_transformers(case: str, load: Load) -> None:
     ids, logits = expected(case)
@@ -89,6 +90,7 @@ def test_8_bit_activations_on_q8_0_stay_close(
         assert error(load(q8_0, precision="int16").logits(ids), logits) < exact + 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), IN_TURN)
 def test_keys_and_values_of_8_bits_stay_close(case: str, precision: str, load: Load) -> None:
     ids, logits = expected(case)
@@ -109,6 +111,7 @@ def step_by_step(engine: Engine, ids: np.ndarray) -> np.ndarray:
     return np.stack([sequence.extend([i]).copy() for i in ids.tolist()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), IN_TURN)
 def test_decode_gives_the_bits_of_prefill(
     case: str, precision: str, load: Load, requantised: Requantised

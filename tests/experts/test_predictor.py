@@ -13,6 +13,7 @@ from sharpi.experts.trace.trace import Trace
 pytestmark = pytest.mark.native
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_native_guesses_as_the_reference(name: str) -> None:
     native, reference = NativePredictor(name, 3, 12), Predictor(name, 3, 12)

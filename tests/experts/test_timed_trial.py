@@ -48,6 +48,7 @@ def noisy(times: Times, seed: int, deviation: float) -> Machine:
     return lambda token, option: by_option[option] * factors[token]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.tuples(*[st.floats(1, 8)] * 3))
 @example((8.0, 8.0, 1.0))

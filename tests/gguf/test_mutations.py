@@ -125,6 +125,7 @@ def test_the_sound_file_opens(tmp_path: Path) -> None:
     assert len(open_gguf(tmp_path / "sound.gguf").tensors) == len(TENSORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))
 def test_damaged_headers(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

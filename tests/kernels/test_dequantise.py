@@ -11,6 +11,7 @@ from sharpi.gguf.quant_types import QuantType as Kind
 pytestmark = pytest.mark.native
 
 
+@pytest.mark.slow
 @for_each("kind", KINDS)
 def test_rows(isa: str, kind: Kind) -> None:
     for columns in (32, 96, 576, 2048):

@@ -52,6 +52,7 @@ def assert_rounded_product(out: Floats, dense: Floats, x: Floats, seen: Floats) 
     assert np.all(np.abs(out - x @ dense.T) <= bound * 1.001 + 1e-5 * np.abs(out).max())
 
 
+@pytest.mark.slow
 @for_each("rows", [1, 33])
 @for_each("kind", QUANTISED_KINDS)
 def test_rounded_activations(isa: str, kind: Kind, rows: int) -> None:
@@ -108,6 +109,7 @@ def test_weights_at_any_address(isa: str, kind: Kind) -> None:
     np.testing.assert_array_equal(matmul(isa, kind, moved, x), matmul(isa, kind, weights, x))
 
 
+@pytest.mark.slow
 @for_each("precision", [INT8, EXACT])
 @for_each("kind", KINDS)
 def test_nothing_is_read_past_the_end(isa: str, kind: Kind, precision: int) -> None:

@@ -105,6 +105,7 @@ def names_a_cause(said: str, architecture: str) -> bool:
     return any(cause in said for cause in (f"{architecture}.", ": tensor ", ": layer "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_missing_key_is_named(architecture: str) -> None:
     for key in asked_keys(architecture):
@@ -116,6 +117,7 @@ def test_a_missing_key_is_named(architecture: str) -> None:
             assert said is None or names_a_cause(said, architecture), f"{key}: {said}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_value_of_a_wrong_type_is_named(architecture: str) -> None:
     for key in asked_keys(architecture):

@@ -48,6 +48,7 @@ def test_clang_compiles(file: str) -> None:
     subprocess.run(["clang++", *flags, str(KERNELS / file)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_no_answer_waits_for_the_gguf_package() -> None:
     """It brings requests and others along; `lint-imports` holds who may import it."""

@@ -19,6 +19,7 @@ def values(tensor: ReaderTensor) -> NDArray[np.float32]:
     return dequantize(tensor.data, tensor.tensor_type)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant_type", SCALES_PER_BLOCK, ids=lambda each: each.name)
 def test_experts_hold_the_dense_rows(tmp_path: Path, quant_type: GGMLQuantizationType) -> None:
     source = Path(__file__).parent / "data" / "llama-256.gguf"

@@ -12,6 +12,7 @@ from requantise import WRITABLE_TYPES, requantise
 FOLDER = Path(__file__).parent / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant_type", WRITABLE_TYPES, ids=lambda each: each.name)
 def test_rewrites_matrices_and_keeps_the_rest(
     tmp_path: Path, quant_type: GGMLQuantizationType

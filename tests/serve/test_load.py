@@ -83,6 +83,7 @@ class Load:
         assert self.texts.setdefault(known_as, text) == text
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_nothing_leaks(serve_demo: Callable[..., ServedDemo]) -> None:
     server = serve_demo(host=ModelHostSettings(MODEL, max_parallel=4, max_waiting=64))
     load = Load(server.url)

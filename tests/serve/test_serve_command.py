@@ -55,6 +55,7 @@ def sharpi() -> Iterator[Callable[..., Program]]:
 Sharpi = Callable[..., Program]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_from_the_ready_line_to_a_clean_stop(sharpi: Sharpi, tmp_path: Path, number: int) -> None:
     stats = tmp_path / "stats.json"
@@ -99,6 +100,7 @@ def test_signal_right_at_the_ready_line_is_a_clean_stop(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("grace", "num_signals"), [("0", 1), ("600", 2)])
 def test_running_answers_get_a_proper_end(sharpi: Sharpi, grace: str, num_signals: int) -> None:
     server = sharpi("serve", "--port", "0", "--grace", grace, "-c", "8192")
@@ -164,6 +166,7 @@ class TestPs:
         assert "sharpi serve" in err
 
 
+@pytest.mark.slow
 def test_idle_models_are_unloaded_and_come_again(sharpi: Sharpi) -> None:
     server = sharpi("serve", "--port", "0", "--idle-unload", "0.005")
     url, maps = server.url(), Path(f"/proc/{server.process.pid}/maps")

@@ -130,6 +130,7 @@ def zero_second_half(model: Path) -> None:
         file.write(bytes(size - size // 2))
 
 
+@pytest.mark.slow
 def test_a_file_that_is_overwritten_within_an_answer(serve: Serve, model: Path) -> None:
     server = serve(str(model), "-c", "8192")
     events: list[str] = []
@@ -174,6 +175,7 @@ def test_a_file_that_is_removed_or_replaced_stays_as_it_was(serve: Serve, model:
     assert server.client.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_good_file_in_the_place_of_a_spoilt_one_is_loaded(serve: Serve, model: Path) -> None:
     server = serve(str(model))
     text = server.text()
@@ -260,6 +262,7 @@ def test_work_ends_with_clients_that_leave_in_the_midst(serve: Serve) -> None:
     assert server.text()
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_ends_every_answer(serve: Serve) -> None:
     server = serve("-c", "8192", "--parallel", "2", "--grace", "0.3")
     port = int(server.url.rpartition(":")[2])

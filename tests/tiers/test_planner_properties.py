@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -68,6 +69,7 @@ def test_budgets_hold_and_every_byte_of_the_model_has_one_home(
         assert layer.recommended_slots <= layer.num_experts
 
 
+@pytest.mark.slow
 @examples
 @given(MODELS, WISHES, BUDGETS)
 def test_more_ram_is_never_worse(model: ModelFacts, wishes: Wishes, more: int) -> None:
@@ -87,6 +89,7 @@ def test_buffers_for_experts_from_ram_take_the_place_of_slots() -> None:
     never_worse(less, more)
 
 
+@pytest.mark.slow
 @examples
 @given(MODELS, WISHES, BUDGETS)
 def test_more_vram_is_never_worse(model: ModelFacts, wishes: Wishes, more: int) -> None:
@@ -94,6 +97,7 @@ def test_more_vram_is_never_worse(model: ModelFacts, wishes: Wishes, more: int) 
     never_worse(plan_of(model, **wishes), plan_of(model, **richer))
 
 
+@pytest.mark.slow
 @examples
 @given(MODELS, WISHES, st.integers(0, 1 << 40))
 def test_the_free_memory_matters_only_without_a_request(

@@ -94,6 +94,7 @@ def test_no_way_to_python(source: str) -> None:
     assert text == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_endless_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its limits the template would practically never end."""

@@ -49,6 +49,7 @@ class TestProperties:
         tokenizer = Tokenizer(by_words)
         assert tokenizer.decode(plain_ids(tokenizer, text)) == text.replace("\u2581", " ")
 
+    @pytest.mark.slow
     @given(data=st.data())
     def test_stream_and_whole_agree(self, tokenizer: Tokenizer, data: st.DataObject) -> None:
         ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=30))

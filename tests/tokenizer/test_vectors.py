@@ -33,6 +33,7 @@ def test_every_recorded_pre_tokenizer_is_tried(vectors: dict[str, Any]) -> None:
     assert tuple(vectors["byte_level"]) == PRE_TOKENIZERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre_tokenizer", PRE_TOKENIZERS)
 def test_byte_level(vectors: dict[str, Any], byte_level: Vocabulary, pre_tokenizer: str) -> None:
     tokenizer = Tokenizer(replace(byte_level, pre_tokenizer=pre_tokenizer))

@@ -56,6 +56,7 @@ def is_served(url: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["codex", "opencode"])  # arguments, and a variable
 def test_client_reaches_the_server_which_ends_with_it(
     sharpi: CommandLine, folder: Path, name: str
@@ -101,6 +102,7 @@ def test_unknown_client(sharpi: CommandLine, folder: Path) -> None:
     assert "'cloud' is not one of 'claude', 'codex', 'aider', 'opencode'" in result.err
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start(sharpi: CommandLine, folder: Path) -> None:
     write_client(folder, "claude")
     broken = folder / "broken.gguf"
@@ -111,6 +113,7 @@ def test_a_server_that_does_not_start(sharpi: CommandLine, folder: Path) -> None
     assert not (folder / "record.json").exists()
 
 
+@pytest.mark.slow
 def test_variables_of_the_server_do_not_hide_it(
     sharpi: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +123,7 @@ def test_variables_of_the_server_do_not_hide_it(
     assert sharpi("launch", "aider", str(demo_model())).exit_code == 7
 
 
+@pytest.mark.slow
 def test_sigterm_ends_client_and_server(folder: Path) -> None:
     record = write_client(folder, "codex", more="import time; time.sleep(60)")
     command = [sys.executable, "-m", "sharpi", "launch", "codex", str(demo_model())]

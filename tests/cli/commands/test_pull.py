@@ -102,6 +102,7 @@ def test_ctrl_c_and_the_same_command_again(hub: StandIn, environment: dict[str, 
     assert hub.content_requests()[-1].range != f"bytes=0-{len(DATA) - 1}"
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_bytes_and_rate(hub: StandIn, environment: dict[str, str]) -> None:
     hub.add(REPO, {"tiny-Q8_0.gguf": DATA, "tiny-F16.gguf": b"other"})
     ours, theirs = pty.openpty()

@@ -123,6 +123,7 @@ def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, list(value) if isinstance(value, tuple) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_means_what_it_always_meant(
     command: str, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +156,7 @@ def test_every_option_means_what_it_always_meant(
     assert known - tried == {"-h"}, "add new options to option_meanings.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "text"), MALFORMED)
 def test_malformed_values_are_refused_in_one_line_that_names_them(
     sharpi: CommandLine, engine: FakeEngine, flag: str, text: str, monkeypatch: pytest.MonkeyPatch

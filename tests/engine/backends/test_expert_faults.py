@@ -113,6 +113,7 @@ def test_decoding(
     assert any("a read failed" in note for note in stats.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_prompt(
     fault: Fault, model: Path, load: Load, wanted: tuple[list[int], list[int]]

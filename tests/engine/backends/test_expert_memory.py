@@ -94,6 +94,7 @@ def test_budgets_in_small_steps(least: int, load: Load, quick_demo: Path) -> Non
     assert seen[0] < seen[-1] < NUM_EXPERTS * NUM_LAYERS
 
 
+@pytest.mark.slow
 def test_drafts_have_more_buffers_and_change_no_text(
     least: int, load: Load, quick_demo: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_every_predictor(predictor: str, slots: int, streamed: Load, mapped_ids:
     assert stats.prediction.predictor == predictor
 
 
+@pytest.mark.slow
 def test_prediction_is_off_where_its_guesses_are_not_used(streamed: Load) -> None:
     """The last token's experts are seldom those of the next one that are missing."""
     engine = streamed(4, experts=asked(predictor="last-token"), context_size=512)
@@ -135,6 +136,7 @@ def test_a_prompt_of_many_batches(slots: int, threads: int, streamed: Load, load
     assert np.array_equal(streamed(slots, **options).logits(IDS), mapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", "int8", "int16"])
 def test_logits_of_batches_and_of_single_tokens(precision: str, streamed: Load, load: Load) -> None:
     mapped = load(DEMO, precision=precision, context_size=128).logits(IDS)
@@ -145,6 +147,7 @@ def test_logits_of_batches_and_of_single_tokens(precision: str, streamed: Load, 
     assert np.array_equal(steps, mapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), IN_TURN)
 def test_every_architecture(case: str, precision: str, load: Load) -> None:
     with np.load(REFERENCES / f"{case}.npz") as arrays:

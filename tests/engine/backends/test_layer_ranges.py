@@ -53,6 +53,7 @@ def split_runner(engine: Engine) -> Runner:
     return Runner(settings, weights.output.rows, parts, memory, has_states=has_states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_split_layers_give_the_same_bits(case: str) -> None:
     with load_engine(RunConfig(REFERENCES / f"{case}.gguf", context_size=64)) as engine:
@@ -94,6 +95,7 @@ def exact_logits(engine: Engine) -> np.ndarray:
     return np.array(Transformer(engine.model_config, weights, ops).step())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, len(BLOCKS) - 18], ids=["old types", "new types"])
 def test_each_role_and_layer_has_its_type(first: int, load: Load, tmp_path: Path) -> None:
     made = rewrite(tmp_path, mixer(first))
@@ -108,6 +110,7 @@ def test_each_role_and_layer_has_its_type(first: int, load: Load, tmp_path: Path
     assert int16 < relative_error(plain, exact) + 2e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [QuantType.IQ1_M, QuantType.NVFP4],
@@ -126,6 +129,7 @@ def test_one_type_for_every_matrix(kind: QuantType, load: Load, tmp_path: Path) 
     assert engine.notes == load(made.plain).notes
 
 
+@pytest.mark.slow
 def test_slots_of_experts_in_many_parts(load: Load, tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "qwen3moe", split_max_tensors=4)
     reader = GGUFReader(DEMO)

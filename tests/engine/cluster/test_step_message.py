@@ -40,6 +40,7 @@ def step_of(own: list[Segment]) -> StepOfPart:
     return StepOfPart(tuple(own), sum(len(segment.ids) for segment in own))
 
 
+@pytest.mark.slow
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 64))
 def test_a_step_comes_as_it_went(own: list[Segment], max_outputs: int) -> None:
     step = step_of(own)

@@ -69,6 +69,7 @@ def test_only_tokens_after_the_prompt_miss_what_was_dropped(load: Load, quick_de
     assert not is_same[PROMPT:].any()
 
 
+@pytest.mark.slow
 def test_requests_that_run_together_are_as_alone(engine: Engine) -> None:
     prompts = [ids(PROMPT, 1), ids(PROMPT - 7, 2), ids(40, 3), ids(PROMPT, 1)]
     expected = [alone(engine, each, asked()) for each in prompts]

@@ -122,6 +122,7 @@ def steps(engine: Engine) -> list[bytes]:
     return [engine.logits(part).tobytes() for part in (ids[:1], ids[:7], ids)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_ranks"), [*((name, 3) for name in MOE_CASES), ("mixed", 1)])
 def test_the_bits_are_those_of_one_machine(
     name: str, num_ranks: int, load_shared: Callable[..., Engine], tmp_path: Path
@@ -153,6 +154,7 @@ def test_counts_add_up_and_are_written(load_shared: Callable[..., Engine]) -> No
     assert f"{stats.total.remote} experts by other machines" in format_stats(stats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost_after", [0, 1, 20])
 def test_a_lost_rank_costs_the_disk_and_no_bit(
     lost_after: int, load_shared: Callable[..., Engine]

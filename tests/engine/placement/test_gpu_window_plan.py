@@ -72,6 +72,7 @@ def test_what_they_leave_goes_to_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slots[0] > slots[1]
 
 
+@pytest.mark.slow
 def test_f16_stays_where_windows_make_it_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both plans that choose the type count the pages of windows."""
     config = replace(CONFIG, kv_type=None)

@@ -45,6 +45,7 @@ def records(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.kv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_next_turn_is_the_same_after_a_restart(family: str, tmp_path: Path) -> None:
     first, cached, _ = ask(family, PROMPT, prompt_cache=tmp_path)
@@ -125,6 +126,7 @@ damages: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", damages)
 @pytest.mark.parametrize("family", ["qwen3moe", "qwen3next"])
 def test_a_damaged_file_is_noted_and_replaced(family: str, damage: str, tmp_path: Path) -> None:
@@ -151,6 +153,7 @@ faults = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -160,6 +160,7 @@ def test_a_trace_has_the_routes_of_the_reference(
     assert (seconds >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_prompt_of_many_batches_is_all_there(recorded: Load, load: Load, tmp_path: Path) -> None:
     for batch_size, batches in ((512, [40]), (16, [16, 16, 8]), (13, [13, 13, 13, 1])):
         path = tmp_path / f"{batch_size}.npz"

@@ -42,6 +42,7 @@ def run(load: Load, quick_demo: Path, tmp_path: Path) -> Callable[..., tuple[Exp
 Run = Callable[..., tuple[ExpertStats, Trace]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["slru", "learned-keep", "static"])
 def test_without_prefetch_every_hit_and_load_agrees(policy: str, run: Run) -> None:
     stats, trace = run(policy=policy, prefetch=False, warm_pin=0)  # lru pins by itself
@@ -72,6 +73,7 @@ def test_learned_without_prefetch_is_learned_keep(run: Run) -> None:
     assert stats.hit_count.rate == pytest.approx(row.hit_rate, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["slru", "learned-keep"])
 def test_a_profile_warms_the_first_tokens(
     policy: str, load: Load, quick_demo: Path, tmp_path: Path

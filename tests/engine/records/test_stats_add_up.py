@@ -58,6 +58,7 @@ def answers(run: dict[str, Any], path: Path, **fields: Any) -> ExpertStats:
     return read_stats(path)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=8,
     deadline=None,

@@ -26,6 +26,7 @@ IDS = np.random.default_rng(3).integers(3, 280, 900).tolist()
 PROMPTS = [IDS[:5], IDS[100:180], IDS[200:201], IDS[300:430], IDS[500:564]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 3])
 @pytest.mark.parametrize("model", ["qwen3moe", "gemma3", "qwen3next", "lfm2moe"])
 def test_text_of_groups_is_that_of_each_alone(model: str, num_ranks: int, load: Load) -> None:

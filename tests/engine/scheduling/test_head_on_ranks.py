@@ -33,6 +33,7 @@ def counts(engine: Engine) -> tuple[int, int, int]:
     return own.num_proposed, own.num_checked, own.num_accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 3])
 @pytest.mark.parametrize("case", ["qwen3moe", "qwen3next", "deepseek3"])
 def test_drafts_and_text_are_those_of_one_machine(
@@ -52,6 +53,7 @@ def test_drafts_and_text_are_those_of_one_machine(
     assert_nothing_is_left(scheduler, far)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_auto", [False, True])
 @pytest.mark.parametrize("case", ["qwen3moe", "qwen3next"])
 def test_several_sequences_and_then_one_alone(

@@ -45,6 +45,7 @@ def test_turns_of_several_conversations_compute_only_what_is_new(model: str, loa
     assert_nothing_is_left(scheduler, engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["qwen3moe", "gemma3"])
 @pytest.mark.parametrize("shared", [3, 40, 64, 100, 128, 150])
 def test_a_shared_beginning_is_computed_once(model: str, shared: int, load: Load) -> None:

@@ -19,6 +19,7 @@ PROMPTS = [IDS[:5], IDS[100:180], IDS[200:201], IDS[300:430], IDS[500:564]]
 MODELS = ["qwen3moe", "gpt-oss", "deepseek3", "gemma3", "llama4", "qwen3next", "lfm2moe"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "f32"])
 @pytest.mark.parametrize("model", MODELS)
 def test_greedy_text_is_the_same_beside_others(model: str, precision: str, load: Load) -> None:
@@ -36,6 +37,7 @@ def test_greedy_text_is_the_same_beside_others(model: str, precision: str, load:
     assert_nothing_is_left(scheduler, engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_parallel", [4, 7])
 def test_long_contexts_of_several_are_shared_among_threads(num_parallel: int, load: Load) -> None:
     """More than 512 positions are more than one span, whose results are merged."""

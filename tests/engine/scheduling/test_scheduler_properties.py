@@ -54,6 +54,7 @@ def engine(
             assert engine.speculator.statistics.num_checked > 0
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

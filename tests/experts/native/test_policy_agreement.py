@@ -47,6 +47,7 @@ def run_both(chosen: PolicySettings, routes: NDArray[np.int32]) -> SlotPolicy:
     return reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_many_tokens(kind: PolicyKind) -> None:
     reference = run_both(settings(kind), skewed_routes(420, LAYERS, EXPERTS, K))
@@ -54,6 +55,7 @@ def test_many_tokens(kind: PolicyKind) -> None:
     assert min(hits) > 0 or kind is PolicyKind.STATIC
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -69,6 +71,7 @@ def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> Non
     run_both(settings(kind, **changes), skewed_routes(130, LAYERS, EXPERTS, K, seed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
 def test_moving_slots(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(5, 5, 7, 5, 5), moving_slots=True)
@@ -82,16 +85,17 @@ def test_moving_slots(kind: PolicyKind) -> None:
     assert all(slots.resident.sum() <= slots.num_slots for slots in reference.layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_slots_that_shrink_and_grow(kind: PolicyKind) -> None:
     chosen = settings(kind)
     native, reference = NativePolicy(chosen), make_policy(chosen)
     sizes = np.random.default_rng(8)
-    for token, layers in enumerate(skewed_routes(400, LAYERS, EXPERTS, K)):
+    for token, layers in enumerate(skewed_routes(160, LAYERS, EXPERTS, K)):
         for layer, route in enumerate(layers.tolist()):
             assert native.use(layer, route) == reference.use(layer, route), (token, layer)
         assert native.end_token() == reference.end_token(), token
-        if token % 20 == 19:
+        if token % 8 == 7:
             layer, num_slots = int(sizes.integers(LAYERS)), int(sizes.integers(EXPERTS))
             assert native.resize(layer, num_slots) == reference.resize(layer, num_slots), token
             assert native.states().resident[layer].sum() <= num_slots
@@ -99,6 +103,7 @@ def test_slots_that_shrink_and_grow(kind: PolicyKind) -> None:
     native.close()
 
 
+@pytest.mark.slow
 def test_prefetching_switched_off_and_on() -> None:
     chosen = settings(PolicyKind.LEARNED_PREFETCH)
     native, reference = NativePolicy(chosen), make_policy(chosen)
@@ -117,6 +122,7 @@ def test_prefetching_switched_off_and_on() -> None:
     native.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH])
 def test_learning_switched_off_and_on(kind: PolicyKind) -> None:
     chosen = settings(kind)
@@ -144,6 +150,7 @@ def test_without_learning_it_decides_as_lru(kind: PolicyKind) -> None:
     lru.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_batches_between_tokens(kind: PolicyKind) -> None:
     chosen = settings(kind)
@@ -161,6 +168,7 @@ def test_batches_between_tokens(kind: PolicyKind) -> None:
     assert_same_state(native, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_models_with_layers_without_experts(kind: PolicyKind) -> None:
     chosen = settings(kind, slots=(0, 5, 0, 4, 0))
@@ -178,6 +186,7 @@ def test_models_with_layers_without_experts(kind: PolicyKind) -> None:
     assert sum(native.counts(layer).loads for layer in (0, 2, 4)) == 0
 
 
+@pytest.mark.slow
 def test_replay_is_the_calls_one_by_one() -> None:
     chosen = settings(PolicyKind.LEARNED_PREFETCH)
     routes = skewed_routes(120, LAYERS, EXPERTS, K, seed=3)
@@ -194,6 +203,7 @@ def test_replay_is_the_calls_one_by_one() -> None:
     assert_same_state(native, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 50, 6400])
 def test_a_fixed_set_that_counts_uses(after: int) -> None:
     """The set fills all slots at the start, and later follows the most used experts."""
@@ -213,6 +223,7 @@ def test_a_fixed_set_that_counts_uses(after: int) -> None:
         assert hits > 1.1 * sum(as_it_began.counts(layer).hits for layer in range(LAYERS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_slots_exchanged_with_another_tier(kind: PolicyKind) -> None:
     """After each token, one expert of each layer gives its slot to another one."""

@@ -57,6 +57,7 @@ def random_routes(generator: random.Random) -> list[list[int]]:
     return [generator.sample(range(EXPERTS), K) for _ in MOE_LAYERS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [0, 1, K, EXPERTS])
 @pytest.mark.parametrize("direct", [True, False])
 def test_every_expert_is_its_own(
@@ -235,6 +236,7 @@ def test_slots_that_go_give_their_memory_back(files: ExpertFiles, make_store: Ma
     assert held[2] - held[1] > 0.9 * given
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     operations=OPERATIONS,

@@ -42,6 +42,7 @@ def early_loads(slots: int, *parts: NDArray[np.int32]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [12, 24, 43])  # 43: most are used at some time, but save nothing
 def test_prefetches_that_save_nothing_stop(slots: int) -> None:
     (unpredictable,) = early_loads(slots, uniform(2000))

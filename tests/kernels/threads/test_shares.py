@@ -69,6 +69,7 @@ def test_nodes_keep_their_part(driver: Path) -> None:
     assert fractions[0] > 1.5 * fractions[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3, 9, 64])
 @pytest.mark.parametrize("group", [1, 4, 8])
 def test_every_task_runs_once_in_the_order_of_stages(

@@ -41,6 +41,7 @@ def cut_native(name: str, types: KvTypes, precision: Rounding, isa: str | None) 
     return native.run(rest, position=PROMPT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [GROUPED, "odd head sizes", "soft cap", "wide group"])
 @pytest.mark.parametrize("isa", AVAILABLE)
 def test_tokens_after_a_cut_see_what_the_reference_keeps(name: str, isa: str) -> None:
@@ -48,6 +49,7 @@ def test_tokens_after_a_cut_see_what_the_reference_keeps(name: str, isa: str) ->
     assert error(out, cut_in_numpy(name, KvTypes())) < 2e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KV_FORMATS)
 @pytest.mark.parametrize("precision", ["f32", "int8"])
 def test_every_type_is_copied_as_it_is(kind: str, precision: Rounding) -> None:

@@ -101,6 +101,7 @@ def test_operation_matches_the_reference(name: str, instruction_set: str) -> Non
     assert error(native.run([ids]), reference(model, [ids])) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
 def test_any_steps_and_threads_give_the_same_bits(name: str, instruction_set: str) -> None:

@@ -251,6 +251,7 @@ def test_a_prompt_that_is_too_long(gpt: openai.OpenAI, sonnet: anthropic.Anthrop
         sonnet.messages.create(model=STORIES, max_tokens=9, messages=long)
 
 
+@pytest.mark.slow
 def test_json_or_a_call(gpt: openai.OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": PLACES}}
     asked = {**BRIEF, "tools": [TOOL], "response_format": form, "max_tokens": 150}

@@ -32,6 +32,7 @@ def answers(server: ServedDemo, **asked: Any) -> list[str]:
     return [choice["text"] for choice in reply["choices"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
     [{}, {"temperature": 0}, {"response_format": SCHEMA}],
