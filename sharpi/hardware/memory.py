@@ -33,7 +33,7 @@ class MemoryGauge:
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc
-        self._groups = tuple(_group_folders(proc))
+        self._groups = tuple(_memory_groups(proc))
         pressure = [folder / "memory.pressure" for folder, _ in self._groups]
         known = (path for path in pressure if path.exists())
         self._pressure = next(known, proc / "pressure/memory")
@@ -114,14 +114,20 @@ def _memory_info(proc: Path) -> dict[str, int]:
     return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if f[0] in _FIELDS}
 
 
-def _group_folders(proc: Path) -> Iterator[tuple[Path, _Files]]:
+def _memory_groups(proc: Path) -> Iterator[tuple[Path, _Files]]:
     """Yields the folders of the process's memory cgroup and its parents, with their files."""
+    for folder, version in _cgroups(proc, "memory"):
+        yield folder, _VERSION_1 if version == 1 else _VERSION_2
+
+
+def _cgroups(proc: Path, controller: str) -> Iterator[tuple[Path, int]]:
+    """Yields the folders of the process's cgroup and its parents, with their version, 1 or 2."""
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from ((each, _VERSION_2) for each in _folders(proc, "cgroup2", "", path))
-        elif "memory" in controllers.split(","):
-            yield from ((each, _VERSION_1) for each in _folders(proc, "cgroup", "memory", path))
+            yield from ((each, 2) for each in _folders(proc, "cgroup2", "", path))
+        elif controller in controllers.split(","):
+            yield from ((each, 1) for each in _folders(proc, "cgroup", controller, path))
 
 
 def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
@@ -151,25 +157,13 @@ def cpu_quota(proc: Path = _PROC) -> int | None:
 
     Returns None without a quota.
     """
-    cores = list[int | None]()
-    files: list[tuple[Path, ...]]
-    for line in _lines(proc / "self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            files = [(each / "cpu.max",) for each in _folders(proc, "cgroup2", "", path)]
-        elif "cpu" in controllers.split(","):
-            folders = _folders(proc, "cgroup", "cpu", path)
-            files = [(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us") for each in folders]
-        else:
-            continue
-        words = [" ".join(word for name in names for word in _lines(name)) for names in files]
-        cores += [_cores(*each.split()) for each in words if len(each.split()) == 2]
-    return min((each for each in cores if each is not None), default=None)
-
-
-def _cores(quota: str, period: str) -> int | None:
-    """Returns the whole cores of a quota and a period in microseconds; None without a quota."""
-    return max(1, int(quota) // int(period)) if quota.isdecimal() else None
+    files = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+    cores = []
+    for folder, version in _cgroups(proc, "cpu"):
+        words = " ".join(word for name in files[version] for word in _lines(folder / name)).split()
+        if len(words) == 2 and words[0].isdecimal():  # microseconds; not "max" or -1
+            cores.append(max(1, int(words[0]) // int(words[1])))
+    return min(cores, default=None)
 
 
 def _limited(folder: Path, files: _Files) -> _Group | None:
