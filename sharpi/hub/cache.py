@@ -11,10 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from sharpi.errors import HubError, UsageError, close_matches
+from sharpi.errors import HubError, close_matches
 from sharpi.hub.choice import Variant, choose, find_variants
 from sharpi.hub.model_name import ModelName
-from sharpi.resources import install_command
 
 
 class CachedFile(Struct, frozen=True):
@@ -197,16 +196,9 @@ def _abbreviates(text: str, commit: str) -> bool:
 
 
 def default_cache_folder() -> Path:
-    """Returns the folder of huggingface_hub's cache, as HF_HUB_CACHE or HF_HOME set it.
+    """Returns the folder of huggingface_hub's cache, as HF_HUB_CACHE or HF_HOME set it."""
+    from huggingface_hub import constants
 
-    Raises UsageError if huggingface_hub is not installed.
-    """
-    try:
-        from huggingface_hub import constants
-    except ImportError as error:
-        raise UsageError(
-            "models by name need the package huggingface_hub; type " + install_command("hub")
-        ) from error
     return Path(constants.HF_HUB_CACHE)
 
 

@@ -14,7 +14,6 @@ from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 if TYPE_CHECKING:
     from sharpi.constraints.constraint import Constraint
     from sharpi.constraints.grammar_constraint import GrammarConstraint
-    from sharpi.constraints.grammars import Grammars
     from sharpi.engine.engine import Engine
     from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -81,11 +80,6 @@ def opening_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     return tokenizer.encode(text, add_bos=tokenizer.add_bos, parse_special=True)
 
 
-_NO_LIBRARY = (
-    "structured output needs the package llguidance; install it with pip install llguidance"
-)
-
-
 class OutputFormat(Struct, frozen=True):
     """The schema or grammar that an answer must match, not compiled yet."""
 
@@ -98,8 +92,9 @@ class ConstrainedAnswers:
     """Builds the constraint of each answer from one schema or grammar, for one tokenizer."""
 
     def __init__(self, output_format: OutputFormat, tokenizer: "Tokenizer") -> None:
-        self._output_format = output_format
-        self._grammars = _grammars(tokenizer)
+        from sharpi.constraints.grammars import Grammars
+
+        self._output_format, self._grammars = output_format, Grammars(tokenizer)
         self._newest = self._compiled()
         if self._newest.note:
             print_note(self._newest.note)
@@ -169,11 +164,3 @@ def _parsed(text: str, path: str) -> Any:
         raise UsageError(f"{path}: the JSON schema is nested too deeply") from error
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
-
-
-def _grammars(tokenizer: "Tokenizer") -> "Grammars":
-    try:
-        from sharpi.constraints.grammars import Grammars
-    except ImportError as error:
-        raise UsageError(_NO_LIBRARY) from error
-    return Grammars(tokenizer)

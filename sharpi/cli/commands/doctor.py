@@ -182,13 +182,6 @@ def _rate(bytes_per_second: float | None) -> str:
     return "not measured" if bytes_per_second is None else f"{bytes_per_second / 1e9:.1f} GB/s"
 
 
-_PACKAGES = (
-    (("starlette", "uvicorn", "prometheus-client"), "sharpi serve"),
-    (("huggingface_hub",), "sharpi pull, and models by name"),
-    (("llguidance",), "--json-schema, --json-object and --grammar"),
-)
-
-
 class Advice(Struct, frozen=True):
     """A missing package, device or setting, its purpose, and a command that helps."""
 
@@ -214,9 +207,6 @@ def advise(report: "HardwareReport") -> Iterator[Advice]:
     elif not report.disk.is_direct:
         command = "mv the model to a local disk with ext4, xfs or btrfs"
         yield Advice(f"direct reads on {report.disk.path}", "models larger than RAM", command)
-    for names, purpose in _PACKAGES:
-        if absent := [name for name in names if not report.packages[name]]:
-            yield Advice(" and ".join(absent), purpose, install_command())
     if not report.packages["matplotlib"]:
         yield Advice("matplotlib", "statistics as PNG", "pip install matplotlib")
 

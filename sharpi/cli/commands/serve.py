@@ -1,6 +1,5 @@
 """`sharpi serve`: a model behind OpenAI's and Anthropic's APIs, and a web page."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,12 @@ from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
 from sharpi.cli.termination import exit_immediately
 from sharpi.errors import UsageError
-from sharpi.resources import install_command
 from sharpi.settings import RunConfig, SamplingParams
 from sharpi.settings.serving import ServeOptions
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
     from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
-
-_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
 def serve(
@@ -40,7 +36,6 @@ def serve(
     The sampling options are the defaults of requests. Ctrl-C, SIGTERM and SIGHUP stop the server;
     open answers finish first, within the time that --grace gives them.
     """
-    _require_packages()
     _refuse_lost_records(serving, OptionSources(context))
     _refuse_slot_folder(serving)
     path = find_model(context, model)
@@ -98,15 +93,6 @@ class _Loader:
                 print_note(line)
         self._is_first = False
         return engine
-
-
-def _require_packages() -> None:
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        names = ", ".join(missing)
-        raise UsageError(
-            f"serve needs packages that are missing ({names}): {install_command('serve')}"
-        )
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:

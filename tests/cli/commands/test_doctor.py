@@ -73,17 +73,6 @@ def test_lists_what_can_be_switched_off(sharpi: CommandLine, tmp_path: Path) -> 
         ({"packages": {**HEALTHY.packages, "cupy": None}}, "cupy", "pip install -e '.[cuda13]'"),
         ({"packages": NO_TORCH, "gpu_driver": OLDER}, "torch", "pip install -e '.[cuda12]'"),
         ({"packages": {**HEALTHY.packages, "matplotlib": None}}, "matplotlib", "pip install"),
-        (
-            {"packages": {**HEALTHY.packages, "starlette": None, "uvicorn": None}},
-            "starlette and uvicorn",
-            "pip install",
-        ),
-        (
-            {"packages": {**HEALTHY.packages, "huggingface_hub": None}},
-            "huggingface_hub",
-            "pip install",
-        ),
-        ({"packages": {**HEALTHY.packages, "llguidance": None}}, "llguidance", "pip install"),
         ({"transparent_huge_pages": "never"}, "huge pages", "transparent_hugepage"),
         ({"disk": replace(HEALTHY.disk, is_direct=False)}, "direct reads on /data", "ext4"),
         ({"disk": DiskReport("/x", 0, None, None, "no")}, "disk rate", "sharpi doctor"),

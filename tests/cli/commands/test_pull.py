@@ -129,4 +129,4 @@ def test_without_the_library(sharpi: CommandLine, monkeypatch: pytest.MonkeyPatc
     for arguments in (["pull", REPO], ["list"], ["rm", REPO], ["run", f"{REPO}:Q8_0", "hi"]):
         result = sharpi(*arguments)
         assert (result.exit_code, result.err.count("\n")) == (2, 1)
-        assert "pip install -e '.[hub]'" in result.err
+        assert "the package huggingface_hub is missing; type pip install" in result.err

@@ -154,12 +154,3 @@ def test_records_that_reloading_would_lose_are_refused(
     assert (result.exit_code, result.err.count("\n")) == (2, 1)
     assert "--idle-unload" in result.err
     assert record in result.err
-
-
-def test_missing_packages_are_one_line(
-    sharpi: CommandLine, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sharpi.cli.commands.serve.find_spec", lambda name: None)
-    result = sharpi("serve")
-    assert (result.exit_code, result.err.count("\n")) == (2, 1)
-    assert "pip install -e '.[serve]'" in result.err

@@ -1,12 +1,10 @@
 """`--json-schema`, `--json-object` and `--grammar` of `run` and `chat`, on the model that ships."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
-from fake_engine import FakeEngine
 
 from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat
 from sharpi.resources import demo_model
@@ -185,12 +183,3 @@ class TestOptions:
         assert result.exit_code == 2
         (line,) = result.err.splitlines()
         assert str(path) in line
-
-    def test_without_the_library(
-        self, sharpi: CommandLine, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "sharpi.constraints.grammars", None)
-        result = sharpi("run", "m.gguf", "Hi", "--json-object")
-        assert result.exit_code == 2
-        assert result.err.startswith("error: ")
-        assert "pip install llguidance" in result.err
