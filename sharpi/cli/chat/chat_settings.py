@@ -30,27 +30,27 @@ class ChatSettings:
         """
         field = _field(name)
         value = _value(field, name, text)
-        if field.name in SamplingParams.__struct_fields__:
-            sampling = replace(self.request.sampling, **{field.name: value})
-            self.request = replace(self.request, sampling=sampling)
-        elif field.name in GenerationRequest.__struct_fields__:
-            self.request = replace(self.request, **{field.name: value})
+        options = self._options_with(field)
+        changed = replace(options, **{field.name: value})
+        if isinstance(changed, ConversationOptions):
+            self.conversation = changed
+        elif isinstance(changed, SamplingParams):
+            self.request = replace(self.request, sampling=changed)
         else:
-            self.conversation = replace(self.conversation, **{field.name: value})
+            self.request = changed
         return f"{field.option.long_name} {_shown(value)}"
 
     def lines(self) -> list[str]:
         """Returns one line for each setting: its name, its value and its meaning."""
         return [
-            f"{field.option.long_name:18}{_shown(self._current(field)):8}{_first_clause(field)}"
-            for field in _settable_fields()
+            f"{each.option.long_name:18}{_shown(getattr(self._options_with(each), each.name)):8}"
+            + _first_clause(each)
+            for each in _settable_fields()
         ]
 
-    def _current(self, field: Field) -> Any:
-        for options in (self.request.sampling, self.request):
-            if field.name in options.__struct_fields__:
-                return getattr(options, field.name)
-        return getattr(self.conversation, field.name)
+    def _options_with(self, field: Field) -> Any:
+        every = (self.request.sampling, self.request, self.conversation)
+        return next(options for options in every if field.name in options.__struct_fields__)
 
 
 def setting_names() -> list[str]:
@@ -59,12 +59,9 @@ def setting_names() -> list[str]:
 
 
 def _settable_fields() -> list[Field]:
+    every = [*all_fields(SamplingParams), *all_fields(GenerationRequest)]
     others = [each for each in all_fields(ConversationOptions) if each.name == _OF_CONVERSATION]
-    return [*all_fields(SamplingParams), *_lengths(), *others]
-
-
-def _lengths() -> list[Field]:
-    return [each for each in all_fields(GenerationRequest) if each.group == GenerationRequest.GROUP]
+    return list({each.name: each for each in (*every, *others)}.values())
 
 
 def _field(name: str) -> Field:

@@ -1,10 +1,10 @@
 """Finds the conversation that a chat continues, in the log or in a file, and shows its end."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from sharpi.cli.log.conversation_log import kept_conversation
@@ -13,42 +13,33 @@ from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError
 from sharpi.system.files import read_bounded
 
-_ROLES = ("system", "user", "assistant")
+
+class _Turn(Struct, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
 
 
-class SavedConversation(Struct, frozen=True):
-    """A file's messages, and the path of the model that answered them, if known."""
+class _Saved(Struct, frozen=True):
+    """What a file of a conversation must have; `model` is the path of the model that answered."""
 
-    messages: tuple[Message, ...]
-    model: str | None
+    messages: tuple[_Turn, ...]
+    model: Any = None
 
 
-def read_saved(path: Path) -> SavedConversation:
-    """Reads a saved conversation; raises UsageError for any other file."""
+def read_saved(path: Path) -> tuple[tuple[Message, ...], Path | None]:
+    """Reads a saved conversation and the path of its model; raises UsageError for any other file.
+
+    The path is None if the file names no model, or one that no longer exists.
+    """
     try:
-        record = json.loads(read_bounded(path).decode("utf-8"))
+        saved = msgspec.json.decode(read_bounded(path), type=_Saved)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not a saved conversation: {error}") from error
-    messages = _checked_messages(record, path)
-    model = record.get("model")
-    return SavedConversation(messages, model if isinstance(model, str) else None)
-
-
-def _checked_messages(record: Any, path: Path) -> tuple[Message, ...]:
-    messages = record.get("messages") if isinstance(record, dict) else None
-    if not isinstance(messages, list) or not all(map(_is_message, messages)):
-        raise UsageError(f'{path} is not a saved conversation: no "messages" with role and content')
-    return tuple({"role": each["role"], "content": each["content"]} for each in messages)
-
-
-def _is_message(item: Any) -> bool:
-    return (
-        isinstance(item, dict)
-        and item.get("role") in _ROLES
-        and isinstance(item.get("content"), str)
-    )
+    messages = tuple({"role": each.role, "content": each.content} for each in saved.messages)
+    is_there = isinstance(saved.model, str) and Path(saved.model).exists()
+    return messages, Path(saved.model) if is_there else None
 
 
 _MOST_MESSAGES = 6
@@ -93,6 +84,5 @@ def find_resumed(name: str | None) -> Resumed:
             f"there is no saved conversation {name}; --resume takes what /save wrote, or an id of"
             " `sharpi log`"
         )
-    saved = read_saved(path)
-    model = Path(saved.model) if saved.model and Path(saved.model).exists() else None
-    return Resumed(saved.messages, model, name)
+    messages, model = read_saved(path)
+    return Resumed(messages, model, name)

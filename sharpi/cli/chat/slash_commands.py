@@ -114,7 +114,7 @@ class SlashCommands:
 
     def _load(self, rest: str) -> None:
         path = _path(rest, "/load")
-        self._conversation.restore(read_saved(path).messages, str(path))
+        self._conversation.restore(read_saved(path)[0], str(path))
         self._chat.log.begin_anew()
         show_messages(self._conversation.messages)
         print_stderr(f"Loaded {_messages(self._conversation)} from {path}.")
