@@ -101,8 +101,7 @@ def gpu_part(engine: Engine) -> GpuPart:
 @pytest.mark.parametrize(
     ("case", "share", "kv_type", "policy"),
     [
-        ("qwen3moe", 0.3, "f16", "slru"),
-        ("qwen3moe", 0.35, "q8_0", "lru"),
+        ("qwen3moe", 0.35, "q8_0", "slru"),
         ("qwen3next", 0.3, "f16", None),
         ("gpt-oss", 0.3, "f16", "static"),
     ],

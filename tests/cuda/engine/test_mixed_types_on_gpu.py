@@ -34,7 +34,7 @@ def test_each_role_and_layer_has_its_type(precision: str, mixed: Path, load: Loa
     assert error(mixed, load, precision) < 1e-3
 
 
-@pytest.mark.parametrize("kind", [QuantType.IQ1_M, QuantType.NVFP4], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [QuantType.NVFP4], ids=lambda kind: kind.name)
 def test_one_type_for_every_matrix(kind: QuantType, load: Load, tmp_path: Path) -> None:
     """NVFP4 has factors of whole matrices and experts."""
 

@@ -60,10 +60,10 @@ def answer(engine: Engine, prompt: list[int]) -> tuple[list[int], int]:
     return generation.ids, generation.timings.num_cached_tokens
 
 
-@pytest.mark.parametrize("case", ["gpt-oss", "gemma3", "gemma4-e2b", "llama4"])
+@pytest.mark.parametrize("case", ["gpt-oss", "llama4"])
 def test_logits_and_memory_of_a_long_text(case: str, both: Callable[..., Any]) -> None:
     engine, whole = both(case, **ONE)
-    text = np.array(ids(4 * BATCH + 34), np.int32)
+    text = np.array(ids(3 * BATCH + 34), np.int32)
     assert np.array_equal(engine.logits(text), whole.logits(text))
     part = gpu_of(engine)
     limit, frames = engine.runner.settings.window_pages, part.cache.frames
@@ -118,11 +118,7 @@ def test_requests_that_share_beginnings_are_as_alone(both: Callable[..., Any]) -
 
 @pytest.mark.parametrize(
     ("case", "layers", "lengths"),
-    [
-        ("gpt-oss", None, (460, 530)),
-        ("gpt-oss", 1, (460, 700, 290, 700)),
-        ("gemma4-moe", None, (460,)),
-    ],
+    [("gpt-oss", 1, (460, 290)), ("gemma4-moe", None, (460,))],
 )
 def test_prompts_that_pass_layer_by_layer(
     case: str,

@@ -74,7 +74,7 @@ def tokens(device: Device) -> None:
     rules = PolicyRules(PolicyKind.SLRU, 1, EXPERTS, USED, True)
     world = SlotWorld(device, rules, (SLOTS,), ExtraSlots(staging=USED))
     rng = np.random.default_rng(2)
-    for _ in range(40):
+    for _ in range(25):
         route = rng.choice(EXPERTS, USED, replace=False).tolist()
         reference.use(0, route)
         world.use(0, route)

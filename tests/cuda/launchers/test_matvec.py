@@ -9,7 +9,6 @@ from products import EXACT_ERROR, QUANTISED_ERROR, Floats, Operand, operand, ran
 from quant_weights import (
     FLOAT_TYPES,
     QUANTISED_TYPES,
-    TYPES,
     as_floats,
     product_error,
     random_weights,
@@ -19,6 +18,8 @@ from sharpi.device.device import Device
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, matvec_mixed, matvec_tiled
 from sharpi.ops.cuda.matvec_layout import reads_floats
+
+TILED = [QuantType.Q8_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.IQ4_NL]
 
 
 def _products(
@@ -44,8 +45,8 @@ def _columns(quant_type: QuantType) -> list[int]:
 @pytest.mark.parametrize("quant_type", QUANTISED_TYPES, ids=lambda t: t.name)
 def test_against_float64(device: Device, quant_type: QuantType, planes: int) -> None:
     bound = QUANTISED_ERROR if planes else EXACT_ERROR
-    for columns in _columns(quant_type):
-        for rows, tokens in ((1, 1), (35, 1), (5, 3), (18, 8), (3, 19)):
+    for columns in _columns(quant_type)[-2:]:
+        for rows, tokens in ((35, 1), (5, 3), (3, 19)):
             weights = random_weights(quant_type, rows, columns)
             x = operand(device, random_tokens(tokens, columns), planes)
             (out,) = _products(device, quant_type, x, [weights], planes)
@@ -66,7 +67,7 @@ def test_float_weights(device: Device, quant_type: QuantType) -> None:
 
 @pytest.mark.parametrize(
     ("quant_type", "planes"),
-    [*product(TYPES, [0]), *product(QUANTISED_TYPES, [1, 2])],
+    [*product([QuantType.F16, QuantType.Q4_K, QuantType.Q8_0], [0]), *product(TILED, [1, 2])],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_other_tokens_do_not_change_a_token(
@@ -131,7 +132,7 @@ def test_extreme_codes(device: Device, fill: int) -> None:
 
 
 @pytest.mark.parametrize("planes", [0, 1, 2])
-@pytest.mark.parametrize("order", ["446", "64", "466", "646", "654", "465"])
+@pytest.mark.parametrize("order", ["446", "64", "654"])
 def test_mixed_types_have_the_bits_of_each_alone(device: Device, order: str, planes: int) -> None:
     types, columns = [QuantType[f"Q{digit}_K"] for digit in order], 768
     x = operand(device, random_tokens(1, columns), planes)
@@ -149,9 +150,6 @@ def test_mixed_types_have_the_bits_of_each_alone(device: Device, order: str, pla
     device.launch(matvec_mixed(x.span, parts, types, columns=columns, planes=planes))
     for part, each in zip(parts, wanted, strict=True):
         np.testing.assert_array_equal(read(device, part.out, np.float32, each.shape), each)
-
-
-TILED = [QuantType.Q8_0, QuantType.Q4_K, QuantType.Q6_K, QuantType.IQ4_NL]
 
 
 @pytest.mark.parametrize("quant_type", TILED, ids=lambda t: t.name)

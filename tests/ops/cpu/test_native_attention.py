@@ -149,9 +149,9 @@ def test_sinks_and_keys_stored_before(length: int) -> None:
 
 @for_each("layout, name", DISTINCT_CASES)
 def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str) -> None:
-    ids = random_ids(560)
+    ids = random_ids(545)
     whole = native(name, layout).run([ids])
-    steps = [ids[:1], ids[1:4], ids[4:530], *[[i] for i in ids[530:]]]
+    steps = [ids[:1], ids[1:4], ids[4:540], *[[i] for i in ids[540:]]]
     for threads in (3, 1):
         replayed = native(name, layout, threads=threads).run(steps, threads=threads)
         assert np.array_equal(replayed, whole)
