@@ -28,7 +28,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.one:
         if options.dry:
-            first_light._LOCKED_BYTES = _DRY_LOCKED_BYTES
+            first_light._LOCKED_BYTES, first_light._NUM_TOKENS = _DRY_LOCKED_BYTES, 4
         return run_rung(options.one, device_opener(options.dry))
     command = [sys.executable, __file__, str(options.output), *(["--dry"] * options.dry), "--one"]
     wanted = [r for r in RUNGS if not options.only or r.name in options.only.split(",")]

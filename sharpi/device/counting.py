@@ -2,14 +2,14 @@
 
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
-from sharpi.device.launch import Kernel, Launch, Memory, Span
+from sharpi.device.launch import Memory, Span
 from sharpi.units import format_bytes
 
 _FAKE_ADDRESS = 1 << 40
@@ -50,60 +50,26 @@ class CountingDevice:
     def register_array(self, array: HostArray) -> Memory | None:
         return NoMemory(_FAKE_ADDRESS, array.nbytes)
 
-    def upload(self, target: Span, source: HostArray) -> None:
-        """Does nothing: there is no memory to write."""
-
-    def copy(self, target: Span, source: Span) -> None:
-        """Does nothing: there is no memory to write."""
-
     def download(self, source: Span, target: HostArray) -> None:
         raise RuntimeError("a counting device has nothing to read")
-
-    def prepare(self, kernels: Iterable[Kernel]) -> None:
-        """Does nothing."""
-
-    def launch(self, launch: Launch) -> None:
-        """Does nothing."""
-
-    def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-        """Does nothing."""
-
-    def batched_matmul(
-        self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
-    ) -> None:
-        """Does nothing."""
 
     def attends(self, shape: AttendShape) -> bool:
         return True
 
-    def attend(
-        self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
-    ) -> None:
-        """Does nothing."""
-
-    def write_word(self, word: Span, value: int) -> None:
-        """Does nothing."""
-
-    def await_word(self, word: Span, value: int, host_work: Work) -> None:
-        """Does nothing."""
-
     def on_side_stream(self, work: Sequence[Work]) -> Event:
         return None
-
-    def after(self, event: Event) -> None:
-        """Does nothing."""
 
     def record_event(self) -> Event:
         return None
 
-    def wait(self, event: Event) -> None:
-        """Does nothing: no work is in progress."""
-
     def record(self, work: Sequence[Work]) -> Work:
         return lambda: None
 
-    def synchronise(self) -> None:
-        """Does nothing."""
+    def _nothing(self, *_: Any) -> None:
+        """There is no memory to write, and nothing to wait for."""
+
+    upload = copy = prepare = launch = matmul = batched_matmul = attend = _nothing
+    write_word = await_word = after = wait = synchronise = _nothing
 
 
 def traced(device: Device) -> Device:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.driver import are_supported, await_word, write_word
-from sharpi.device.gpu_errors import GpuErrors
+from sharpi.device.gpu_errors import GpuErrors, is_out_of_memory
 from sharpi.device.gpu_kernels import GpuKernels
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.device.page_lock import PageLock
-from sharpi.device.staged_upload import SMALL_BYTES, SmallUpload, StagedUpload
+from sharpi.device.staged_upload import StagedUpload
 from sharpi.device.torch_library import TorchLibrary
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
@@ -71,7 +71,6 @@ def check_gpu(cupy: Any, index: int) -> None:
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
 _PROBE_BYTES = 256
-_STAGED_BYTES = 8 << 20  # the least bytes of an upload that goes through page-locked buffers
 
 
 class CudaMemory:
@@ -136,9 +135,16 @@ class CudaDevice:
     def allocate(self, num_bytes: int) -> Memory:
         self._select()
         try:
-            return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
+            return self._allocated(num_bytes)
         except (RuntimeError, MemoryError) as error:
-            raise self._errors.translated(error, num_bytes) from error
+            if not ("_library" in self.__dict__ and is_out_of_memory(error)):
+                raise self._errors.translated(error, num_bytes) from error
+        self._library.free_unused()
+        with self._errors:
+            return self._allocated(num_bytes)
+
+    def _allocated(self, num_bytes: int) -> Memory:
+        return CudaMemory(self._cupy.cuda.Memory(max(1, num_bytes)), num_bytes)
 
     def mapped(self, num_bytes: int) -> tuple[Memory, npt.NDArray[np.uint8]]:
         runtime = self._cupy.cuda.runtime
@@ -172,10 +178,8 @@ class CudaDevice:
     def upload(self, target: Span, source: HostArray) -> None:
         data = np.ascontiguousarray(source)
         num_bytes, flat = _fitting(target, data), data.reshape(-1).view(np.uint8)
-        if num_bytes >= _STAGED_BYTES:
+        if self._staged is not None:
             self._staged.upload(target.address, flat)
-        elif 0 < num_bytes <= SMALL_BYTES and self._small is not None:
-            self._small.upload(target.address, flat)
         else:
             self._to_device(target.address, data.ctypes.data, num_bytes)
             self.synchronise()
@@ -184,14 +188,10 @@ class CudaDevice:
         self._copy(target, source, num_bytes, _TO_DEVICE)
 
     @cached_property
-    def _staged(self) -> StagedUpload:
-        return StagedUpload(self.mapped, self._to_device, self.record_event)
-
-    @cached_property
-    def _small(self) -> SmallUpload | None:
-        """The uploader for small arrays; None if the driver refuses page-locked memory."""
+    def _staged(self) -> StagedUpload | None:
+        """The page-locked buffers for uploads; None if the driver refuses them."""
         try:
-            return SmallUpload(self.mapped, self._to_device, self.record_event)
+            return StagedUpload(self.mapped, self._to_device, self.record_event)
         except DeviceError:
             return None
 

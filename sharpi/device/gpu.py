@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import re
 import threading
 from pathlib import Path
@@ -34,6 +35,8 @@ class TorchImport:
             start_native(self._thread)
 
     def _import(self) -> None:
+        # Else it keeps a segment for each size of the keys that it gathers, which grow with a text.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         try:
             self._module = importlib.import_module("torch")
         except Exception as error:  # a broken package may raise anything

@@ -51,7 +51,7 @@ class GpuErrors:
         """
         if isinstance(error, self._of_compiler):
             return KernelError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             wanted = "what a step needs" if num_bytes is None else format_bytes(num_bytes)
             return DeviceError(
                 f"the GPU has {self._free} left, not {wanted}; lower -c, -b or --vram"
@@ -65,7 +65,8 @@ class GpuErrors:
         return "too little memory"
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns True for an error of CuPy, the driver or torch that tells of too little memory."""
     is_named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     return is_named or getattr(error, "status", None) == _OUT_OF_MEMORY
 

@@ -1,7 +1,8 @@
-"""StagedUpload: large uploads through a few page-locked buffers, which several threads fill.
+"""StagedUpload: uploads through a ring of page-locked buffers, which several threads fill.
 
 The driver copies pageable memory through a buffer on one thread, and waits for each copy. Here,
-threads fill the next buffers while the previous ones are copied over the bus.
+threads fill the next buffers while the previous ones are copied over the bus, and nobody waits for
+a small copy.
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 CHUNK_BYTES = 4 << 20
+SMALL_BYTES = 64 << 10  # which the caller's thread copies faster itself
 BUFFERS, THREADS = 8, 4
 
 
@@ -35,6 +37,7 @@ class StagedUpload:
         self._copy, self._record_event, self._chunk_bytes = copy, record_event, chunk_bytes
         self._buffers = [mapped(chunk_bytes) for _ in range(BUFFERS)]
         self._last: list[Any] = [None] * BUFFERS  # the event after each buffer's last copy
+        self._next = 0
         self._threads = ThreadPoolExecutor(THREADS, "upload")
 
     def upload(self, target: int, data: Bytes) -> None:
@@ -43,14 +46,21 @@ class StagedUpload:
         The caller may change `data` afterwards.
         """
         filling: deque[tuple[Future[int], int, int]] = deque()
-        for number, start in enumerate(range(0, data.nbytes, self._chunk_bytes)):
-            index = number % BUFFERS
+        for start in range(0, data.nbytes, self._chunk_bytes):
+            index, self._next = self._next, (self._next + 1) % BUFFERS
             if len(filling) == BUFFERS:
                 self._send(target, *filling.popleft())
-            chunk = data[start : start + self._chunk_bytes]
-            filling.append((self._threads.submit(self._fill, index, chunk), index, start))
+            filled = self._filled(index, data[start : start + self._chunk_bytes])
+            filling.append((filled, index, start))
         while filling:
             self._send(target, *filling.popleft())
+
+    def _filled(self, index: int, chunk: Bytes) -> "Future[int]":
+        if chunk.nbytes > SMALL_BYTES:
+            return self._threads.submit(self._fill, index, chunk)
+        done = Future[int]()
+        done.set_result(self._fill(index, chunk))
+        return done
 
     def _fill(self, index: int, chunk: Bytes) -> int:
         if self._last[index] is not None:
@@ -66,38 +76,3 @@ class StagedUpload:
     def close(self) -> None:
         """Ends the threads; the buffers are freed with the object."""
         self._threads.shutdown()
-
-
-SMALL_BYTES = 64 << 10  # the most bytes of one upload
-_BUFFERS = 8
-
-
-class SmallUpload:
-    """Uploads through a ring of buffers; a buffer is reused once its last copy has ended.
-
-    `mapped`, `copy` and `record_event` are the functions that StagedUpload describes.
-    """
-
-    def __init__(
-        self,
-        mapped: Callable[[int], tuple[Any, Bytes]],
-        copy: Callable[[int, int, int], None],
-        record_event: Callable[[], Any],
-    ) -> None:
-        self._copy, self._record_event = copy, record_event
-        self._memory, self._host = mapped(_BUFFERS * SMALL_BYTES)
-        self._last: list[Any] = [None] * _BUFFERS  # the event after each buffer's last copy
-        self._next = 0
-
-    def upload(self, target: int, data: Bytes) -> None:
-        """Starts a copy of `data`, at most SMALL_BYTES bytes, to an address of the device.
-
-        The caller may change `data` afterwards.
-        """
-        index, self._next = self._next, (self._next + 1) % _BUFFERS
-        if self._last[index] is not None:
-            self._last[index].synchronize()
-        start = index * SMALL_BYTES
-        self._host[start : start + data.nbytes] = data
-        self._copy(target, self._memory.address + start, data.nbytes)
-        self._last[index] = self._record_event()

@@ -183,6 +183,10 @@ class TorchLibrary:
             _KERNELS[kernel](self._torch, q, k, v, s.scale)
             self._torch.cuda.current_stream().synchronize()
 
+    def free_unused(self) -> None:
+        """Gives back the memory that torch keeps for later calls."""
+        self._torch.cuda.empty_cache()
+
     def multiply_some(self) -> None:
         """Multiplies 16 rows; raises RuntimeError if torch has no code for this GPU."""
         with self.stream():

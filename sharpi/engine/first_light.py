@@ -30,8 +30,10 @@ from sharpi.units import format_bytes
 
 RUNG_SECONDS = 40
 _GPU_FEATURES: tuple[Feature, ...] = get_args(Feature)[:5]
+_SAME_BITS = ("graphs", "folding", "programmatic-launches")
 _ROWS, _WIDTH = 4, 256
 _LOCKED_BYTES = 256 << 20
+_NUM_TOKENS = 40
 _FARTHEST = 0.1  # the largest usual distance of logits from the CPU's, as a share
 
 
@@ -128,8 +130,13 @@ def _model(
     disabled: Sequence[Feature] = (),
     slots: int | None = None,
     miss: Miss = "auto",
+    *,
+    has_same_bits: bool = False,
 ) -> str:
-    """Compares the demo model's logits with the CPU's; raises DeviceError if they are far apart."""
+    """Compares the demo model's logits with the CPU's; raises DeviceError if they are far apart.
+
+    With `has_same_bits`, they must be those of a GPU with nothing on.
+    """
     config = RunConfig(
         model=demo_model(), context_size=128, batch_size=64, disabled=tuple(disabled),
         moe_slots=slots, experts=ExpertConfig(miss=miss),
@@ -139,6 +146,11 @@ def _model(
     far = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
     if not np.median(far) < _FARTHEST:
         raise DeviceError(f"logits are {np.median(far):.2g} away from the CPU's")
+    if has_same_bits:
+        config = replace(config, disabled=_GPU_FEATURES)
+        plain, _ = _logits(replace(config, device="cuda"), lambda _: device)
+        if not np.array_equal(found, plain):
+            raise DeviceError("logits have not the bits of a GPU with nothing on")
     return f"{np.median(far):.1e} away from the CPU's logits, {1e3 * seconds:.2f} ms a token"
 
 
@@ -150,7 +162,7 @@ def _logits(
     with load_engine(config, open_device=open_device) as engine:
         sequence = TokenSequence(engine.runner)
         rows, start = [sequence.extend(prompt).copy()], time.perf_counter()
-        rows += [sequence.extend([token]).copy() for token in range(5, 11)]
+        rows += [sequence.extend([token]).copy() for token in range(5, 5 + _NUM_TOKENS)]
         seconds = (time.perf_counter() - start) / (len(rows) - 1)
     return np.stack(rows), seconds
 
@@ -183,7 +195,8 @@ def _rungs() -> Iterator[Rung]:
     for feature in _GPU_FEATURES:
         others = [each for each in _GPU_FEATURES if each != feature]
         name = f"a model with {feature} alone"
-        yield Rung(name, partial(_model, disabled=others), f"--disable {feature}")
+        run = partial(_model, disabled=others, has_same_bits=feature in _SAME_BITS)
+        yield Rung(name, run, f"--disable {feature}")
     yield Rung("a model with everything on", _model, f"--disable {','.join(_GPU_FEATURES)}")
     yield Rung("misses over the bus", partial(_model, slots=4, miss="bus"), "--moe-miss cpu")
     yield Rung("misses on the CPU", partial(_model, slots=4, miss="cpu"), "--moe-miss bus")

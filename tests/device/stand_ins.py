@@ -186,6 +186,7 @@ def torch_module(gpu: Gpu) -> ModuleType:
         stream=lambda stream: nullcontext(),
         ExternalStream=lambda pointer, device: SimpleNamespace(pointer=pointer, device=device),
         current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+        empty_cache=lambda: gpu.failing.pop("Memory", None),
     )
     module.ops = SimpleNamespace(
         aten=SimpleNamespace(

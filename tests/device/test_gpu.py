@@ -182,6 +182,12 @@ def test_memory_that_is_not_there(gpu: Gpu, device: CudaDevice) -> None:
         device.allocate(1)
 
 
+def test_memory_that_torch_keeps_is_given_back(gpu: Gpu, device: CudaDevice) -> None:
+    assert device.library_fault is None  # torch is in use now
+    gpu.failing["Memory"] = OUT_OF_MEMORY
+    assert device.allocate(6 << 30).num_bytes == 6 << 30
+
+
 def test_page_locked_memory_is_the_hosts_too(gpu: Gpu, device: CudaDevice) -> None:
     memory, host = device.mapped(50)
     assert gpu.calls("PinnedMemory") == [[50, 3]]  # mapped and portable

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sharpi.device.staged_upload import BUFFERS, SMALL_BYTES, SmallUpload, StagedUpload
+from sharpi.device.staged_upload import BUFFERS, SMALL_BYTES, StagedUpload
 
 CHUNK = 64
 
@@ -38,10 +38,11 @@ class SlowBus:
                 self.waiting[number] = (target, source, 0)
 
 
-@pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 1, 3 * BUFFERS * CHUNK + 5])
-def test_every_byte_arrives(size: int) -> None:
-    bus = SlowBus()
-    upload = StagedUpload(bus.mapped, bus.copy, bus.record_event, CHUNK)
+@pytest.mark.parametrize("chunk", [CHUNK, SMALL_BYTES + CHUNK], ids=["one thread", "threads"])
+@pytest.mark.parametrize("chunks", [0.1, 1, 1.1, 3.2 * BUFFERS])
+def test_every_byte_arrives(chunks: float, chunk: int) -> None:
+    bus, size = SlowBus(), int(chunks * chunk)
+    upload = StagedUpload(bus.mapped, bus.copy, bus.record_event, chunk)
     for seed in range(2):
         data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
         target = np.zeros(size, np.uint8)
@@ -54,7 +55,7 @@ def test_every_byte_arrives(size: int) -> None:
 
 def test_small_uploads_wait_for_no_more_than_their_buffer() -> None:
     bus = SlowBus()
-    small = SmallUpload(bus.mapped, bus.copy, bus.record_event)
+    small = StagedUpload(bus.mapped, bus.copy, bus.record_event)
     target, source = np.zeros((20, 12), np.uint8), np.zeros(12, np.uint8)
     for number, row in enumerate(target):
         source[:] = number + 1
