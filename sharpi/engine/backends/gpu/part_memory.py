@@ -61,7 +61,7 @@ class GpuGrowth:
 
     @property
     def _num_slots(self) -> int:
-        return max(self._layers.memories.num_slots(number) for number in self._layers.numbers)
+        return max(self._layers.num_slots(number) for number in self._layers.numbers)
 
     def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
         """Grows the KV cache; if it does not fit, halves the number of slots until it does."""

@@ -109,12 +109,14 @@ class GpuPrompts:
 
     def prepare(self, program: GpuProgram) -> None:
         """Allocates the stash for prompts as planned, if the program streams experts."""
-        if self._plan.max_tokens and program.expert_weights.streams and self.program is None:
+        slotted = program.expert_weights.slotted
+        streams = slotted is not None and slotted.prefill_access.streams
+        if slotted is not None and streams and self._plan.max_tokens and self.program is None:
             sizes = _stash_sizes(
                 self._plan, token_bytes(program.recording.stages), self._batch_size
             )
             if sizes.max_tokens > self._batch_size:
-                self.program = PromptProgram(program, sizes)
+                self.program = PromptProgram(program, slotted, sizes)
 
     @property
     def max_tokens(self) -> int:

@@ -100,7 +100,7 @@ class GpuReport:
         counts, states = tables.words.read_phases(), tables.words.read_states()
         return ExpertView(
             layers=tuple(states),
-            slots=tuple(map(self._layers.memories.num_slots, states)),
+            slots=tuple(map(self._layers.num_slots, states)),
             resident=np.stack([each.slot_of >= 0 for each in states.values()]),
             uses=np.stack([each.uses.astype(np.int64) for each in states.values()]),
             num_tokens=num_tokens,
@@ -172,7 +172,7 @@ class GpuReport:
     def _layer(self, number: int, counts: PhaseSlotCounts, states: SlotStates) -> LayerStats:
         return LayerStats(
             layer=number,
-            num_slots=self._layers.memories.num_slots(number),
+            num_slots=self._layers.num_slots(number),
             expert_bytes=self._slots.expert_bytes[number],
             prompt=self._prompt(number, counts),
             decode=self._phase(number, counts.decode),

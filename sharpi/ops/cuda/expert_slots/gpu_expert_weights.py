@@ -20,7 +20,6 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
-from sharpi.ops.cuda.recorded import StepShape
 from sharpi.ops.interface import Activation, ExpertSource, ExpertWeights, StackedMatrix
 
 
@@ -57,10 +56,6 @@ class GpuExpertWeights:
         """Returns True if these experts have slots; otherwise all of them are on the GPU."""
         return self.slotted is not None and self.slotted.has(expert_weights)
 
-    def fetches_early(self, layer: int) -> bool:
-        """Returns whether predicted experts of a layer can be prefetched to early slots."""
-        return self.slotted is not None and self.slotted.fetches_early(layer)
-
     def sends_predictions_to_host(self, layer: int) -> bool:
         """Returns True if the GPU sends the host the ids of the experts predicted for a layer.
 
@@ -88,33 +83,6 @@ class GpuExpertWeights:
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
             self._limits = limits
         return number
-
-    @property
-    def streams(self) -> bool:
-        """True if batches can read missed experts through the buffers of `ExpertStream`."""
-        return self.slotted is not None and self.slotted.prefill_access.streams
-
-    def num_chunks(self, layer: int) -> int:
-        """Returns the number of chunks into which a layer's experts are divided for the batches.
-
-        See `PrefillExpertAccess.num_chunks`.
-        """
-        return 1 if self.slotted is None else self.slotted.prefill_access.num_chunks(layer)
-
-    def begin(self, step: StepShape) -> None:
-        """Prepares the layers with slots for a batch, before the batch's calls are made."""
-        if self.slotted is not None:
-            self.slotted.begin(step)
-
-    def save_statistics(self) -> None:
-        """Saves the statistics of slots before a step that may be discarded."""
-        if self.slotted is not None:
-            self.slotted.tables.words.backup.save()
-
-    def restore_statistics(self) -> None:
-        """Restores the saved statistics of slots after a step was discarded."""
-        if self.slotted is not None:
-            self.slotted.tables.words.backup.restore()
 
     @cached_property
     def host(self) -> HostMisses:

@@ -14,12 +14,12 @@ from msgspec import Struct
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
-from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories, SlotSettings
+from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories
 from sharpi.ops.cuda.expert_slots.slot_memory import HostExpertCopies, matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slot_state import SlotStates
 from sharpi.ops.cuda.launchers.experts.host_items import Wait, begin_wait, end_wait
 from sharpi.ops.cuda.recorded import Call, Copy, SideStream, StepShape, WaitFor
-from sharpi.ops.interface import ExpertWeights, StackedMatrix
+from sharpi.ops.interface import StackedMatrix
 
 _NUM_BUFFERS = 2
 
@@ -179,19 +179,10 @@ class PrefillExpertAccess:
     """Chooses for every batch how it reads the experts of each slotted layer.
 
     Missed experts are copied to buffers, read in place from host copies, or computed by the CPU.
-    `layers` and `rows` map a layer number to expert weights and to the kind of rows they compute.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        settings: SlotSettings,
-        layers: Mapping[int, ExpertWeights],
-        rows: Mapping[int, Rows],
-        memories: SlotMemories,
-    ) -> None:
-        self._device, self._settings = device, settings
-        self._layers, self._rows, self._memories = layers, rows, memories
+    def __init__(self, device: Device, memories: SlotMemories) -> None:
+        self._device, self._memories, self._settings = device, memories, memories.settings
         self._access: dict[int, ExpertAccess] = {}
         self._tables: dict[int, dict[int, Span]] = {}
         self._num_batches = 1
@@ -230,8 +221,8 @@ class PrefillExpertAccess:
 
         It is 1 unless several batches run layer by layer and the layer's experts are streamed.
         """
-        is_streamed = self._access.get(number) == "streamed"
-        if not is_streamed or self._rows[number] is not Rows.TOKENS or self._num_batches == 1:
+        is_streamed = self._access.get(number) == "streamed" and self._num_batches > 1
+        if not is_streamed or self._memories.rows[number] is not Rows.TOKENS:
             return 1
         return len(self.stream.chunks(number))
 
@@ -243,7 +234,7 @@ class PrefillExpertAccess:
         """
         self._num_batches = max((step.num_batches for step in steps.values()), default=1)
         states = self._memories.tables.words.read_states()
-        tokens = {n: step.rows(self._rows[n]) for n, step in steps.items()}
+        tokens = {n: step.rows(self._memories.rows[n]) for n, step in steps.items()}
         numbers = [number for number, count in tokens.items() if count > 1]
         for number in numbers:
             self._access[number] = self._choose(number, tokens[number], steps[number])
@@ -263,7 +254,7 @@ class PrefillExpertAccess:
         """Uploads the address tables of the layers `numbers` in one copy."""
         rows, keys = [], []
         for number in numbers:
-            for matrix, stacked in enumerate(matrices_of(self._layers[number])):
+            for matrix, stacked in enumerate(matrices_of(self._memories.layers[number])):
                 rows.append(self._addresses(number, matrix, stacked, states[number]))
                 keys.append((number, matrix))
         if not rows:
@@ -278,7 +269,7 @@ class PrefillExpertAccess:
     @cached_property
     def _all_tables(self) -> Span:
         experts = self._settings.rules.num_experts
-        size = len(self._layers) * _MAX_MATRICES * experts * _ADDRESS_BYTES
+        size = len(self._memories.layers) * _MAX_MATRICES * experts * _ADDRESS_BYTES
         return Span(self._device.allocate(size), 0, size)
 
     def _addresses(

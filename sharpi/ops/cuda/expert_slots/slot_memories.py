@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
+from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.slot_memory import (
     ExpertTensor,
     SharedBuffer,
@@ -39,36 +40,37 @@ class SlotSettings(Struct, frozen=True):
 
 
 class SlotMemories:
-    """The host copies, slots and address tables of `layers`.
+    """The host copies, slots and address tables of `layers`, expert weights by layer number.
 
-    They are allocated at the first use, when `layers` must contain all layers with slots.
+    They are allocated at the first use, when `layers` must contain all layers with slots. `rows`
+    has the kind of rows that a layer's experts compute.
     """
 
-    def __init__(
-        self, device: Device, settings: SlotSettings, layers: Mapping[int, ExpertWeights]
-    ) -> None:
-        self._device, self._settings, self._layers = device, settings, layers
+    def __init__(self, device: Device, settings: SlotSettings) -> None:
+        self._device, self.settings = device, settings
+        self.layers: dict[int, ExpertWeights] = {}
+        self.rows: dict[int, Rows] = {}
 
     @cached_property
     def tensors(self) -> dict[int, tuple[ExpertTensor, ...]]:
         """The tensors of each layer's experts, with their host copies, by layer number."""
-        reads_host_copies = self._settings.reads_host_copies
+        reads_host_copies = self.settings.reads_host_copies
         return {
             number: tensors_of(
                 self._device, expert_weights, is_page_locked=reads_host_copies(number)
             )
-            for number, expert_weights in self._layers.items()
+            for number, expert_weights in self.layers.items()
         }
 
     @cached_property
     def _slot_layers(self) -> dict[int, SlotLayer]:
-        device, s = self._device, self._settings
+        device, s = self._device, self.settings
         largest = max(sum(t.slot_bytes for t in tensors) for tensors in self.tensors.values())
         staging = SharedBuffer(device, s.num_staging, largest)
         early = [SharedBuffer(device, s.num_early, largest) for _ in range(2)]
         made = {}
         for index, (number, tensors) in enumerate(self.tensors.items()):
-            expert_weights, first = self._layers[number], s.first[number]
+            expert_weights, first = self.layers[number], s.first[number]
             made[number] = slot_layer(
                 device, expert_weights, tensors, first, staging, early[index % 2]
             )
@@ -77,7 +79,7 @@ class SlotMemories:
     @cached_property
     def tables(self) -> SlotTables:
         """The slots of all layers; the first use allocates them and copies the first experts."""
-        tables = SlotTables(self._device, self._settings.rules, self._slot_layers)
+        tables = SlotTables(self._device, self.settings.rules, self._slot_layers)
         for number, layer in self._slot_layers.items():
             loads = tables.first_loads(number)
             self._fill(number, layer, [expert for expert, _ in loads])

@@ -15,8 +15,9 @@ from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.prefill_expert_access import PrefillExpertAccess
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories, SlotSettings
-from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of
-from sharpi.ops.cuda.expert_slots.slot_tables import SlotTables
+from sharpi.ops.cuda.expert_slots.slot_memory import (
+    matrices_of,
+)
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.host_items import Wait
@@ -123,20 +124,16 @@ def phase_of(step: StepShape) -> Phase:
     return Phase.DECODE if step.is_decode and step.first is None else Phase.PROMPT
 
 
-class SlottedLayers:
+class SlottedLayers(SlotMemories):
     """The slotted layers of a model, and the launches that use their slots.
 
-    The layers are registered while a step is recorded. Memory is allocated at the first use.
+    The layers are registered while a step is recorded, before the first use of their memory.
     """
 
     def __init__(self, device: Device, weights: GpuWeights, settings: SlotSettings) -> None:
-        self._device, self._weights, self.settings = device, weights, settings
-        self._layers: dict[int, ExpertWeights] = {}
-        self._rows: dict[int, Rows] = {}
-        self.memories = SlotMemories(device, settings, self._layers)
-        self.prefill_access = PrefillExpertAccess(
-            device, settings, self._layers, self._rows, self.memories
-        )
+        super().__init__(device, settings)
+        self._weights = weights
+        self.prefill_access = PrefillExpertAccess(device, self)
 
     @property
     def rules(self) -> PolicyRules:
@@ -176,35 +173,26 @@ class SlottedLayers:
             for array in (stacked.bias, stacked.scales):
                 if array is not None:
                     self._weights.register(array)
-        self._layers.setdefault(expert_weights.layer, expert_weights)
-        self._rows.setdefault(expert_weights.layer, rows)
+        self.layers.setdefault(expert_weights.layer, expert_weights)
+        self.rows.setdefault(expert_weights.layer, rows)
         return expert_weights.layer
 
-    @property
-    def tables(self) -> SlotTables:
-        """The slots of all layers; the first use allocates them and copies the first experts."""
-        return self.memories.tables
+    def shrink(self, slots: Mapping[int, int]) -> None:
+        super().shrink(slots)
+        if "moves" in self.__dict__:
+            self.moves.reload()
 
     @cached_property
     def moves(self) -> SlotMoves:
         """The object by which the host moves experts; the policy must be a static set."""
-        return SlotMoves(self._device, self.memories)
-
-    def shrink(self, slots: Mapping[int, int]) -> None:
-        """Reduces layers to the given numbers of slots, and frees the memory of other slots.
-
-        To be called between tokens.
-        """
-        self.memories.shrink(slots)
-        if "moves" in self.__dict__:
-            self.moves.reload()
+        return SlotMoves(self._device, self)
 
     def decode_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns a layer's stacked matrices with the address tables for decode.
 
         The slot kernels maintain these tables.
         """
-        return self._gpu_matrices(number, self.memories.addresses(number))
+        return self._gpu_matrices(number, self.addresses(number))
 
     def batch_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
         """Returns a layer's stacked matrices with the address tables of the current batch."""
@@ -213,7 +201,7 @@ class SlottedLayers:
     def _gpu_matrices(
         self, number: int, tables: Mapping[int, Span]
     ) -> tuple[GpuStackedMatrix, ...]:
-        referenced = tuple(self.memories.referenced(number))
+        referenced = tuple(self.referenced(number))
         if self.prefill_access.streams:
             referenced += self.prefill_access.stream.referenced
         optional = self._weights.optional
@@ -221,7 +209,7 @@ class SlottedLayers:
             GpuStackedMatrix(
                 tables[index], optional(stacked.bias), referenced, optional(stacked.scales)
             )
-            for index, stacked in enumerate(matrices_of(self._layers[number]))
+            for index, stacked in enumerate(matrices_of(self.layers[number]))
         )
 
     def use(
@@ -256,4 +244,4 @@ class SlottedLayers:
 
     def begin(self, step: StepShape) -> None:
         """Chooses how a batch, or several that run layer by layer, will read missed experts."""
-        self.prefill_access.begin({number: self.step(number, step) for number in self._layers})
+        self.prefill_access.begin({number: self.step(number, step) for number in self.layers})

@@ -179,8 +179,9 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
     ) -> None:
+        slotted = self._expert_weights.slotted
         is_for_host = self._expert_weights.sends_predictions_to_host(router.layer)
-        if not (is_for_host or self._expert_weights.fetches_early(router.layer)):
+        if slotted is None or not (is_for_host or slotted.fetches_early(router.layer)):
             return
         rec = self._recording
         rec.read_floats(x)

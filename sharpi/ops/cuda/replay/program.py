@@ -163,7 +163,8 @@ class GpuProgram:
         Its shape is `step` with other positions. It must not request experts from the host.
         """
         self._states.save(before.state)
-        self.expert_weights.save_statistics()
+        if self.expert_weights.slotted is not None:
+            self.expert_weights.slotted.tables.words.backup.save()
         after = step._replace(positions=self.step(1, 1, before.end).positions, end=0)
         self.step_replay.replay(after)
         self._next = NextStep.after(before, after, self.outputs.send_largest())
@@ -175,7 +176,8 @@ class GpuProgram:
         """
         if self._next is not None:
             self._states.restore(self._next.before.state)
-            self.expert_weights.restore_statistics()
+            if self.expert_weights.slotted is not None:
+                self.expert_weights.slotted.tables.words.backup.restore()
             self._next = None
 
     @property

@@ -20,6 +20,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cpu.recorder_tape import Buffer
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.recorded import Calls, MissMode, StepShape
 from sharpi.ops.cuda.recording import Stage
 from sharpi.ops.cuda.replay.program import GpuProgram
@@ -147,10 +148,13 @@ class _Batch(NamedTuple):
 
 
 class PromptProgram:
-    """Runs a `GpuProgram` layer by layer on prompts of up to `sizes.max_tokens` tokens."""
+    """Runs a `GpuProgram` layer by layer on prompts of up to `sizes.max_tokens` tokens.
 
-    def __init__(self, program: GpuProgram, sizes: StashSizes) -> None:
-        self._program = program
+    `slotted` are the layers whose experts pass through buffers.
+    """
+
+    def __init__(self, program: GpuProgram, slotted: SlottedLayers, sizes: StashSizes) -> None:
+        self._program, self._slotted = program, slotted
         self._device = program.recording.device
         self._stages = program.recording.stages
         self._batch = program.recording.limits.max_tokens
@@ -206,7 +210,7 @@ class PromptProgram:
         is_exact: bool = False,
     ) -> None:
         batches = [each._replace(step=each.step._replace(is_exact=is_exact)) for each in batches]
-        self._program.expert_weights.begin(batches[-1].step._replace(tokens=self._num_tokens))
+        self._slotted.begin(batches[-1].step._replace(tokens=self._num_tokens))
         self._results.clear()
         self._hidden.clear()
         passes = self._passes()
@@ -244,12 +248,11 @@ class PromptProgram:
         passes: list[_Pass] = []
         for stage in self._stages:
             live_in, live_out = _stashed_buffers(stage.live_in), _stashed_buffers(stage.live_out)
-            num_chunks = (
-                1 if stage.layer is None else self._program.expert_weights.num_chunks(stage.layer)
-            )
             if stage.layer is None:
                 passes.append(_Pass(stage.operations, live_in, live_out))
-            elif num_chunks == 1:
+                continue
+            num_chunks = self._slotted.prefill_access.num_chunks(stage.layer)
+            if num_chunks == 1:
                 before = passes.pop()
                 operations = [*before.operations, *stage.operations]
                 passes.append(_Pass(operations, before.live_in, live_out))

@@ -133,8 +133,9 @@ class StepReplay:
 
         If the step requests experts from the host, waits until the host has computed them.
         """
-        if not step.is_decode and step.sequences == 1:
-            self._expert_weights.begin(step)
+        slotted = self._expert_weights.slotted
+        if slotted is not None and not step.is_decode and step.sequences == 1:
+            slotted.begin(step)
         if step in self.graphs:
             self.graphs.move_to_end(step)
             self._start(*self.graphs[step])
