@@ -93,6 +93,8 @@ class _Progress(Struct):
     def take(self, item: TextDelta | FinishInfo) -> Iterator[AnswerDeltaOrEnd]:
         """Yields the parts in a text delta; for a FinishInfo, the last parts and the AnswerEnd."""
         if isinstance(item, FinishInfo):
+            if item.stop is not None:
+                self._drop_pending()  # tokens of the stop string, which is no part of the answer
             yield from self._rest()
             yield self._end(item)
             return

@@ -1,5 +1,6 @@
 """The types of the request bodies of OpenAI's APIs: chat completions, completions and responses."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -15,6 +16,7 @@ from sharpi.serve.chat.generation_body import (
     StreamOptions,
 )
 from sharpi.serve.http.body import Body
+from sharpi.serve.http.errors import raise_invalid
 
 MAX_TOOLS = 256
 Mode = Literal["auto", "none", "required"]
@@ -34,7 +36,7 @@ Content = str | list[Part]
 class CalledFunction(Body):
     """A function's name, and its arguments as JSON text."""
 
-    name: str
+    name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
@@ -49,7 +51,7 @@ class MessageBody(Body):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Content | None = None
+    content: Content | dict[str, Any] | None = None  # an object may be the result of a tool
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[CallBody] | None = None
@@ -162,7 +164,7 @@ class InputItem(Body):
     name: str | None = None
     arguments: str | None = None
     input: str | None = None  # of a custom tool
-    output: Content | None = None
+    output: Content | dict[str, Any] | None = None
 
     @property
     def speaker(self) -> str:
@@ -208,7 +210,7 @@ class ResponsesBody(GenerationBody, kw_only=True):
     user: str | None = None
 
 
-def text_of(content: Content | None, *, refuses: str | None = None) -> str | None:
+def text_of(content: Content | dict[str, Any] | None, *, refuses: str | None = None) -> str | None:
     """Returns a string content unchanged, or joins its parts' texts by newlines; None for None.
 
     A part that the model cannot read is named in its place, as in `[image omitted]`. With
@@ -216,6 +218,10 @@ def text_of(content: Content | None, *, refuses: str | None = None) -> str | Non
     """
     if content is None or isinstance(content, str):
         return content
+    if isinstance(content, dict):
+        if refuses is not None:
+            raise_invalid(refuses, "must be a text or a list of parts")
+        return json.dumps(content, ensure_ascii=False)
     return "\n".join(_part_text(part, refuses) for part in content)
 
 

@@ -218,4 +218,4 @@ def _call(body: CallBody) -> dict[str, Any]:
     arguments = body.function.arguments or "{}"
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
-    return call_message(body.id or "", body.function.name, arguments)
+    return call_message(body.id or "", body.function.name or "", arguments)

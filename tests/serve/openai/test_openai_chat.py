@@ -346,6 +346,15 @@ def test_bodies_that_are_no_object(http: httpx.Client, body: bytes) -> None:
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+def test_the_stop_string_has_no_logprobs(http: httpx.Client, host: ScriptedHost) -> None:
+    [end] = host.tokenizer.encode_inside("!")
+    host.scripts = [["Hi", "!"]]
+    host.finish_info = FinishInfo("stop", end_token=end, stop="!")
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "logprobs": True, "stop": "!"}
+    choice = http.post("/v1/chat/completions", json=asked).json()["choices"][0]
+    assert [each["token"] for each in choice["logprobs"]["content"]] == ["H", "i"]
+
+
 def test_a_history_is_read_and_not_judged(http: httpx.Client, host: ScriptedHost) -> None:
     """Arguments that are no JSON, a result with a picture, a call without a result."""
     history = [
@@ -355,11 +364,17 @@ def test_a_history_is_read_and_not_judged(http: httpx.Client, host: ScriptedHost
             "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "no"}}],
         },
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {}}]},
+        {"role": "assistant", "tool_calls": [{"id": "", "function": {"name": None}}]},
+        {"role": "tool", "content": {"rows": 2}},
         {"role": "user", "content": None},
     ]
     response = http.post("/v1/chat/completions", json={"messages": history})
     assert response.status_code == 200
     assert "[image omitted]" in host.asked[-1].prompt
+    assert '{"rows": 2}' in host.asked[-1].prompt
+    no_text = {"role": "user", "content": {"rows": 2}}
+    response = http.post("/v1/chat/completions", json={"messages": [no_text]})
+    assert response.json()["error"]["param"] == "messages[0].content"
 
 
 def test_tools_that_a_server_would_run_are_left_out(http: httpx.Client, host: ScriptedHost) -> None:
