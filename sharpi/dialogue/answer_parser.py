@@ -105,21 +105,22 @@ class Spacing:
         return _PARAGRAPH + text if text and kind in self._shown else text
 
 
-class MarkedAnswer(ABC):
+class MarkedAnswer:
     """Reads reasoning, then text and tool calls.
 
     `openings`: the markers that may begin a call, in a code block or not.
     """
 
-    openings: tuple[str, ...]
+    openings: tuple[str, ...] = ()
     reasoning: ReasoningMarkers | None = None
 
-    @abstractmethod
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         """Reads a call whose opening marker was just read, and yields its events.
 
         Returns False, without yielding events, if the text is not a call.
         """
+        yield from ()
+        return False
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         """Reads a call without an opening marker; returns False if the text is not a call."""
@@ -168,6 +169,8 @@ class MarkedAnswer(ABC):
     ) -> Steps[None]:
         """Yields the events of the reasoning before the answer, which may have several blocks."""
         is_inside = starts_inside
+        if is_inside:
+            yield Reasoning("")
         markers = (reasoning.opening, reasoning.closing)  # of which the second may come alone
         while True:
             if is_inside and (yield from self._read_block(source, calls, reasoning, openings)):
@@ -179,6 +182,7 @@ class MarkedAnswer(ABC):
             if marker is None:
                 source.at = start
                 return
+            yield Reasoning("")
 
     def _read_block(
         self,
@@ -188,7 +192,6 @@ class MarkedAnswer(ABC):
         openings: tuple[str, ...],
     ) -> Steps[bool]:
         """Yields a block of reasoning; returns whether a call ended it, not the closing marker."""
-        yield Reasoning("")
         markers = (reasoning.closing, *openings)
         while (marker := (yield from source.emit_until(markers, Reasoning))) in openings:
             start = source.at
@@ -226,7 +229,7 @@ def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-class BracketedCalls(MarkedAnswer):
+class BracketedCalls(MarkedAnswer, ABC):
     """Reads calls that each begin with a marker, inside or outside a section of calls.
 
     `section_ends`: the markers that may end a section; those that begin one are the `openings` but

@@ -83,8 +83,8 @@ class DialogueFormat:
         source = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
         self.form, is_known = choose_format(tokenizer, source, capabilities.shown_call)
         self.note = None if is_known or not capabilities.shows_tools else _UNKNOWN
-        self.shows_special = any(self._is_control(marker) for marker in self.form.markers)
         self.reasoning = self.form.reasoning or self._markers()
+        self.shows_special = any(map(self._is_control, (*self.form.markers, *self._around())))
 
     def render(
         self,
@@ -170,6 +170,11 @@ class DialogueFormat:
             and self._tokenizer.is_hidden(token_id)
             and token_id not in self._tokenizer.end_ids
         )
+
+    def _around(self) -> tuple[str, ...]:
+        """Returns the markers around reasoning and answers."""
+        markers = self.reasoning
+        return () if markers is None else (markers.opening, markers.closing, *markers.around_answer)
 
     def _markers(self) -> ReasoningMarkers | None:
         """Returns the markers of reasoning, without markers of answers that are around results."""

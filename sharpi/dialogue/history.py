@@ -46,19 +46,24 @@ def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Me
     The role `developer` and the reasoning are changed to what the template supports.
     """
     plain = {key: value for key, value in message.items() if value is not None and value != []}
-    plain["content"] = content_text(message.get("content"))
+    plain["content"] = content_text(message.get("content"), capabilities.between_parts)
     if plain.get("role") == "developer" and not capabilities.knows_developer:
         plain["role"] = "system"
     if capabilities.uses_thinking_key and "reasoning_content" in plain:
-        plain["thinking"] = plain.pop("reasoning_content")
-        if plain["content"] and "tool_calls" in plain:  # whose templates show one of the two
-            plain["thinking"] += f"\n\n{plain['content']}"
-            plain["content"] = ""
+        thinking = plain.pop("reasoning_content")
+        has_both = plain["content"] and plain.get("tool_calls")
+        if has_both and not capabilities.thinking_beside_text:  # gpt-oss shows one as its reasoning
+            plain["content"] = f"{thinking}\n\n{plain['content']}"
+        else:
+            plain["thinking"] = thinking
     return plain
 
 
-def content_text(content: Any) -> str:
-    """Returns the text of a message's `content`, which is a string or a list of text parts."""
+def content_text(content: Any, between: str = "") -> str:
+    """Returns the text of a message's `content`: a string or a list of parts, joined by `between`.
+
+    Raises TemplateError for a part that is no text.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -67,7 +72,7 @@ def content_text(content: Any) -> str:
         if kind not in _TEXT_PARTS:
             raise TemplateError(f"a message holds a part of type {kind!r}; only text is supported")
         texts.append(str(part.get("text") or part.get("refusal") or ""))
-    return "".join(texts)
+    return between.join(texts)
 
 
 def _instructed(messages: list[Message], instruction: str) -> list[Message]:
@@ -115,7 +120,7 @@ def fit(messages: Sequence[Message], turns: Turns) -> list[Message]:
         leading, rest = [], _without_system([*leading, *rest])
     elif not turns.late_system:
         rest = _without_system(rest)
-    rest = _joined(rest, turns)
+    rest = [part for message in _joined(rest, turns) for part in _apart(message, turns)]
     if rest and rest[0].get("role") == "assistant" and not turns.answer_first:
         rest.insert(0, {"role": "user", "content": ""})
     return leading + rest
@@ -149,6 +154,13 @@ def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
         else:
             joined.append(message)
     return joined
+
+
+def _apart(message: Message, turns: Turns) -> list[Message]:
+    """Returns a message as two if its text has no place beside its calls and their reasoning."""
+    if turns.text_beside_calls or not (message["content"] and message.get("tool_calls")):
+        return [message]
+    return [{"role": message["role"], "content": message["content"]}, {**message, "content": ""}]
 
 
 def _both(first: Message, second: Message) -> Message:

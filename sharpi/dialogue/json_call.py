@@ -11,7 +11,6 @@ from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 _OPENING, _CLOSING = "{[", "}]"
 _QUOTES = "\"'"
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-_FENCES = ("```json", "```python", "```")
 
 
 class JsonSpan:
@@ -208,9 +207,8 @@ def read_calls(
 ) -> Steps[bool]:
     """Reads calls in a list or one after another, up to the first object that is no call.
 
-    There may be a code block around them. Returns False if it has read no call.
+    Returns False if it has read no call.
     """
-    has_fence = yield from accept_fence(source)
     is_list = yield from source.accept("[")
     count, end = calls.count, source.at
     while True:
@@ -224,16 +222,7 @@ def read_calls(
     if is_list and calls.count > count:
         yield from source.accept_marker(",")
         yield from source.accept_marker("]")
-    if has_fence and calls.count > count:
-        yield from source.accept_marker(_FENCES[-1])
     return calls.count > count
-
-
-def accept_fence(source: AnswerText) -> Steps[bool]:
-    """Reads the line that begins a code block, and blanks; returns whether there is one."""
-    has_fence = (yield from source.accept_any(_FENCES)) is not None
-    yield from source.skip_blanks()
-    return has_fence
 
 
 def _read_member(
@@ -253,7 +242,7 @@ def _read_member(
         return read.name is not None and not _refused(read.name, names)
     if key in _ARGUMENTS and not read.is_begun:
         return (yield from _read_arguments(source, calls, names, read))
-    if names is not None and key not in _BESIDE:
+    if names is not None and key not in _BESIDE and not read.is_begun:
         return False
     return (yield from read_value(source)) is not None
 

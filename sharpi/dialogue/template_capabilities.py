@@ -18,6 +18,7 @@ from sharpi.tokenizer.chat_template import ChatFormat
 IdStyle: TypeAlias = Literal["any", "short", "named"]
 _TOOL, _KEY, _VALUE = "probe_tool", "probe_key", "probe_value"
 PROBE_CALL = (_TOOL, {_KEY: _VALUE})
+_PARTS = ("probe part", "probe other part")
 _RESULT, _SECOND = "probe result", "probe_second"
 _IDS: dict[IdStyle, str] = {
     "any": "call_0123456789abcde{number}",
@@ -73,6 +74,7 @@ class Turns(Struct, frozen=True):
     answers_in_a_row: bool = True
     answer_first: bool = True
     user_after_result: bool = True
+    text_beside_calls: bool = True
 
 
 # Each field of Turns, with what happens where a template lacks it; `sharpi inspect` shows it.
@@ -84,6 +86,7 @@ MOVES: dict[str, tuple[str, str]] = {
     "answers_in_a_row": ("answers in a row", "they are joined by a blank line"),
     "answer_first": ("an answer first", "an empty user message comes before it"),
     "user_after_result": ("a user message after a result", "its text ends the result"),
+    "text_beside_calls": ("a text beside calls", "it is an answer of its own before them"),
 }
 
 
@@ -94,8 +97,9 @@ class TemplateCapabilities(Struct, frozen=True):
     shows_tools: bool
     needs_tools: bool  # fails without a list of tools, which may be empty
     knows_developer: bool  # has a developer role as well as the system role
-    # Renders reasoning in the key `thinking`, but not in a message with both content and calls.
-    uses_thinking_key: bool
+    uses_thinking_key: bool  # shows reasoning from the key `thinking`
+    thinking_beside_text: bool  # takes `thinking` in a message with text and calls
+    between_parts: str  # what joins the texts of a content that is a list
     calls: CallStyle | None  # None if no form of calls and results is rendered
     shown_call: ShownCall | None  # None without calls
 
@@ -111,18 +115,35 @@ def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
 
     def shows(messages: Sequence[dict[str, Any]]) -> bool:
         text = _render(chat_format, messages, extra=extra)
-        return all((message["content"] or "") in text for message in messages) and bool(text)
+        return bool(text) and all(word in text for message in messages for word in _words(message))
 
     calling = [] if calls is None else _conversation(calls, [_TOOL])
+    both = _beside(calling, thinking="probe") if calling else []
     return TemplateCapabilities(
         turns=probe_turns(shows, calling),
         needs_tools=needs_tools,
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
         knows_developer="developer" in source,
         uses_thinking_key="message.thinking" in source and "reasoning_content" not in source,
+        thinking_beside_text=not both or bool(_render(chat_format, both, extra=extra)),
+        between_parts=_between_parts(chat_format, extra),
         calls=calls,
         shown_call=None if calls is None else _shown_call(chat_format, calls, extra),
     )
+
+
+def _words(message: Message) -> list[str]:
+    """Returns the text of a message and the names of its calls."""
+    names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+    return [message["content"] or "", *names]
+
+
+def _between_parts(chat_format: ChatFormat, extra: dict[str, Any] | None) -> str:
+    """Returns what a template writes between two texts; a line break if it does not take lists."""
+    parts = [{"type": "text", "text": text} for text in _PARTS]
+    text = _render(chat_format, [{"role": "user", "content": parts}], extra=extra)
+    between = text.partition(_PARTS[0])[2].partition(_PARTS[1])[0]
+    return between if text and not between.strip() else "\n"
 
 
 def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallStyle | None:
@@ -203,7 +224,13 @@ def probe_turns(shows: Callable[[Sequence[Message]], bool], calling: Sequence[Me
         answers_in_a_row=shows([first, *answers, second]),
         answer_first=shows([answers[0], first]),
         user_after_result=not calling or shows([*calling, second]),
+        text_beside_calls=not calling or shows(_beside(calling)),
     )
+
+
+def _beside(calling: Sequence[Message], **more: str) -> list[Message]:
+    """Returns a conversation with a call, with a text beside it."""
+    return [calling[0], {**calling[1], "content": "probe beside", **more}, *calling[2:]]
 
 
 def _probes(role: str, *texts: str) -> list[Message]:

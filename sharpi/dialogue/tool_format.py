@@ -17,13 +17,16 @@ WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 class ToolFormat(Protocol):
     """A stateless reader and writer of one notation of tool calls.
 
-    `name`: that of the family. `markers`: the markers of the format, some of which may be control
-    tokens. `reasoning`: the
+    `name`: that of the family. `signs`: what a template of the family has, or renders in a call.
+    `markers`: the markers of the format, some of which may be control tokens. `reasoning`: the
     markers around reasoning, if the format defines them; else None.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def signs(self) -> tuple[str, ...]: ...
 
     @property
     def reasoning(self) -> ReasoningMarkers | None: ...

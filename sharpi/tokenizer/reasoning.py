@@ -1,13 +1,10 @@
-"""Separates reasoning, such as `<think>` ... `</think>`, from the answer while it streams."""
+"""Markers of reasoning and of answers: `<think>` ... `</think>` and those of other families."""
 
-from collections.abc import Collection, Iterator
-from typing import Literal, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-Kind = Literal["reasoning", "answer"]
-ReasoningDelta = tuple[Kind, str]
 
 
 class ReasoningMarkers(Struct, frozen=True):
@@ -87,46 +84,6 @@ def find_markers(tokenizer: NamedTokens) -> ReasoningMarkers | None:
 def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
     """Returns whether a rendered prompt ends with the opening marker of reasoning."""
     return prompt.rstrip().endswith(markers.opening)
-
-
-class ReasoningSplitter:
-    """Splits streamed text into reasoning and answer, and drops the markers.
-
-    A marker may be split across pieces of text. `starts_inside`: the text begins within reasoning.
-    """
-
-    def __init__(self, starts_inside: bool = False, markers: ReasoningMarkers = THINK) -> None:
-        self._markers, self._inside = markers, starts_inside
-        self._held = ""
-
-    def feed(self, text: str) -> Iterator[ReasoningDelta]:
-        """Adds text and yields its deltas; holds back text that may be the start of a marker."""
-        self._held += text
-        while True:
-            before, found, after = self._held.partition(self._awaited)
-            if not found:
-                break
-            if before:
-                yield self._kind, before
-            self._inside, self._held = not self._inside, after
-        certain = len(self._held) - unfinished(self._held, [self._awaited])
-        shown, self._held = self._held[:certain], self._held[certain:]
-        if shown:
-            yield self._kind, shown
-
-    def flush(self) -> Iterator[ReasoningDelta]:
-        """Ends the text and yields the delta that was held back."""
-        held, self._held = self._held, ""
-        if held:
-            yield self._kind, held
-
-    @property
-    def _awaited(self) -> str:
-        return self._markers.closing if self._inside else self._markers.opening
-
-    @property
-    def _kind(self) -> Kind:
-        return "reasoning" if self._inside else "answer"
 
 
 def unfinished(text: str, markers: Collection[str]) -> int:

@@ -14,6 +14,7 @@ from sharpi.dialogue.answer_text import (
     Calls,
     Text,
 )
+from sharpi.dialogue.choose_format import FORMATS
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.byte_pair import byte_of_letter
@@ -37,6 +38,7 @@ WEATHER = Tool(
 CLOCK = Tool("get_time", "The time.", {"type": "object", "properties": {}})
 TOOLS = (WEATHER, CLOCK)
 END = "<|im_end|>"
+FORMS = {form.name: form for form in FORMATS}
 
 
 def small_tokenizer(

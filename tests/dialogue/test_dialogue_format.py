@@ -5,12 +5,11 @@ import re
 from typing import Any
 
 import pytest
-from answers import CLOCK, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
+from answers import CLOCK, FORMS, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
-from sharpi.dialogue.choose_format import FAMILIES
+from sharpi.dialogue.choose_format import FORMATS
 from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
 from sharpi.dialogue.formats.harmony import ANALYSIS
-from sharpi.dialogue.formats.json_calls import HERMES, JsonCalls
 from sharpi.dialogue.tools import ToolChoice
 from sharpi.errors import TemplateError
 from sharpi.tokenizer.chat_template import ChatFormat, chat_format
@@ -119,7 +118,7 @@ def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
         (GPT_OSS, "gpt-oss"),
         (KIMI, "Kimi K2"),
         (None, "Hermes"),
-        *(("".join(family.signs), family.form.name) for family in FAMILIES),
+        *(("".join(form.signs), form.name) for form in FORMATS),
     ],
 )
 def test_format_is_told_by_the_template(template: str | None, name: str) -> None:
@@ -194,7 +193,7 @@ def test_a_template_without_tools_gets_an_instruction_and_text() -> None:
 
 
 def written() -> str:
-    return JsonCalls(HERMES).write([("get_weather", {"city": "Łódź"}), ("get_time", {})])
+    return FORMS["Hermes"].write([("get_weather", {"city": "Łódź"}), ("get_time", {})])
 
 
 def test_a_template_without_system_messages() -> None:
@@ -290,6 +289,24 @@ def test_a_text_after_a_result_ends_the_result_where_the_template_takes_no_other
     strict = MISTRAL.replace("== 'user' %}{{ raise", "in ('user', 'tool') %}{{ raise")
     prompt = dialogue(strict).render([USER, ASKED, *RESULTS, USER])
     assert "[TOOL_RESULTS]noon\n\nWeather? " in prompt
+
+
+def test_a_text_beside_calls_is_not_lost() -> None:
+    prompt = dialogue(LLAMA).render([USER, {**ASKED, "content": "I look."}, *RESULTS])
+    assert prompt.startswith("user Weather?\nassistant I look.\nassistant {")
+
+
+@pytest.mark.parametrize(
+    ("shown", "between"),
+    [("{% for p in m.content %}{{ p.text }} {% endfor %}", " "), ("{{ m.content }}", "\n")],
+)
+def test_parts_are_joined_as_the_template_joins_them(shown: str, between: str) -> None:
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+        f"{{% else %}}{shown}{{% endif %}}{{% endfor %}}"
+    )
+    parts = [{"type": "text", "text": text} for text in ("One", "two")]
+    assert dialogue(template).render([{"role": "user", "content": parts}]) == f"One{between}two"
 
 
 def test_a_template_that_needs_tools_gets_an_empty_list() -> None:

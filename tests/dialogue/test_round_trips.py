@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from answers import TOOLS, joined, small_tokenizer
 
-from sharpi.dialogue.choose_format import FAMILIES
+from sharpi.dialogue.choose_format import FORMATS
 from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.tokenizer.chat_template import chat_format
 
@@ -206,7 +206,7 @@ def test_a_call_is_read_back(name: str) -> None:
 
 def test_every_family_is_tried() -> None:
     tried = {name.partition(" with ")[0] for name in ROUND_TRIPS}
-    assert tried == {family.form.name for family in FAMILIES}
+    assert tried == {form.name for form in FORMATS}
 
 
 def test_a_notation_that_is_not_known_is_said_to_be_so() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.choose_format import FAMILIES
+from sharpi.dialogue.choose_format import FORMATS
 from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.harmony import ANALYSIS
 from sharpi.dialogue.tool_format import ToolFormat
@@ -31,14 +31,14 @@ class Case:
 _AS_TEXT = ("Hermes", "Qwen3-Coder", "GLM-4.5", "DeepSeek V3", "DeepSeek V3.1", "gpt-oss")
 _SINGLE = ("Llama 3", "GigaChat 3", "gpt-oss")
 CASES = {
-    f"{number} {family.form.name}": Case(
-        family.form,
-        is_control=family.form.name not in _AS_TEXT,
-        is_single=family.form.name in _SINGLE,
-        is_bare=family.form.name in ("Llama 3", "gpt-oss"),
+    f"{number} {form.name}": Case(
+        form,
+        is_control=form.name not in _AS_TEXT,
+        is_single=form.name in _SINGLE,
+        is_bare=form.name in ("Llama 3", "gpt-oss"),
     )
-    for number, family in enumerate(FAMILIES)
-    if family.signs != ("ipython",)
+    for number, form in enumerate(FORMATS)
+    if form.signs != ("ipython",)
 }
 CASES["Gemma 4 with markers as text"] = Case(Gemma4())
 HARMONY = next(case for name, case in CASES.items() if "gpt-oss" in name)

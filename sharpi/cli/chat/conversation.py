@@ -273,7 +273,7 @@ class Conversation:
 
 def _without_channels(message: Message) -> Message:
     """Removes channel markers from an earlier answer, since gpt-oss's template refuses them."""
-    from sharpi.dialogue.formats.harmony import without_channels
+    from sharpi.dialogue.reasoning_splitter import without_channels
 
     if message["role"] != "assistant":
         return message

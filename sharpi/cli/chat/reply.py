@@ -18,14 +18,13 @@ from sharpi.system.process import notes_after_answer
 
 if TYPE_CHECKING:
     from sharpi.cli.chat.prompt import ConstrainedAnswers
-    from sharpi.dialogue.formats.harmony import ChannelSplitter
+    from sharpi.dialogue.reasoning_splitter import ReasoningDelta, ReasoningSplitter
     from sharpi.engine.engine import Generation
     from sharpi.engine.sampling.generation_state import Timings
     from sharpi.speculation.statistics import DraftStatistics
-    from sharpi.tokenizer.reasoning import ReasoningDelta, ReasoningSplitter
 
 
-_GAP = 2  # newlines between the reasoning and the answer
+_GAP = "\n\n"  # between the reasoning and the answer
 _HEADINGS = ("Reasoning:\n", "Answer:\n")
 
 
@@ -40,7 +39,6 @@ class ReasoningStyle:
         self._splitter = reasoning_splitter(prompt) if sys.stdout.isatty() else None
         self._is_dim = supports_styles(sys.stdout)
         self._kind = ""  # kind of the text printed last
-        self._num_newlines = 0  # newlines at the end of the reasoning
 
     def feed(self, text: str) -> str:
         """Returns the text to print now; holds back text that may begin a reasoning marker."""
@@ -57,17 +55,10 @@ class ReasoningStyle:
         if kind == "reasoning":
             if self._kind == "" and not self._is_dim:
                 yield _HEADINGS[0]
-            stripped = text.rstrip("\n")
-            self._num_newlines = len(text) - len(stripped) + (0 if stripped else self._num_newlines)
-            yield f"{DIM}{text}{NORMAL}" if self._is_dim else text
+            text = f"{DIM}{text}{NORMAL}" if self._is_dim else text
         elif self._kind == "reasoning":
-            text = text.lstrip("\n")
-            if not text:
-                return
-            yield "\n" * max(0, _GAP - self._num_newlines)
-            yield text if self._is_dim else _HEADINGS[1] + text
-        else:
-            yield text
+            yield _GAP if self._is_dim else _GAP + _HEADINGS[1]
+        yield text
         self._kind = kind
 
 
@@ -78,14 +69,11 @@ def reasoning_of(answer: str, prompt: str) -> str:
     return "".join(text for kind, text in pieces if kind == "reasoning")
 
 
-def reasoning_splitter(prompt: str) -> "ReasoningSplitter | ChannelSplitter":
+def reasoning_splitter(prompt: str) -> "ReasoningSplitter":
     """Returns a splitter that separates the reasoning from the rest of the answer to `prompt`."""
-    from sharpi.dialogue.formats.harmony import ChannelSplitter, opens_channels
-    from sharpi.tokenizer.reasoning import ReasoningSplitter, opens_reasoning
+    from sharpi.dialogue.reasoning_splitter import ReasoningSplitter
 
-    if opens_channels(prompt):
-        return ChannelSplitter()
-    return ReasoningSplitter(starts_inside=opens_reasoning(prompt))
+    return ReasoningSplitter(prompt)
 
 
 @notes_after_answer()

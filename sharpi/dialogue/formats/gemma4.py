@@ -90,7 +90,7 @@ def written_object(values: dict[str, object]) -> str:
     return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"
 
 
-CALL_BEGIN, _CALL_END = "<|tool_call>", "<tool_call|>"
+_CALL_BEGIN, _CALL_END = "<|tool_call>", "<tool_call|>"
 THOUGHT = ReasoningMarkers("<|channel>thought\n", "<channel|>")
 _NAME = re.compile(r"[^\s<>{}]+")
 
@@ -102,9 +102,9 @@ class Gemma4(MarkedAnswer):
     """
 
     name = "Gemma 4"
-    openings = (CALL_BEGIN,)
+    openings = signs = (_CALL_BEGIN,)
     reasoning = THOUGHT
-    markers = (CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
+    markers = (_CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
@@ -121,7 +121,7 @@ class Gemma4(MarkedAnswer):
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         return "".join(
-            f"{CALL_BEGIN}call:{name}{written_object(dict(arguments))}{_CALL_END}"
+            f"{_CALL_BEGIN}call:{name}{written_object(dict(arguments))}{_CALL_END}"
             for name, arguments in calls
         )
 
@@ -132,7 +132,7 @@ class Gemma4(MarkedAnswer):
                 (_value_expression(grammar, value), value.is_required)
                 for value in sorted(values_in_order(tool), key=lambda value: value.key)
             ]
-            begun = grammar.literal(f"{CALL_BEGIN}call:{tool.name}{{")
+            begun = grammar.literal(f"{_CALL_BEGIN}call:{tool.name}{{")
             choices.append(f"{begun} {grammar.listed(values, ',')}")
         call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(f'}}{_CALL_END}')}")
         return f"{call}+" if parallel else call

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.python_calls import list_openings, read_python_calls
-from sharpi.dialogue.json_call import accept_fence, read_calls
+from sharpi.dialogue.formats.python_calls import list_openings, read_any_calls
 from sharpi.dialogue.tool_format import WrittenCall, tokens_in
 from sharpi.dialogue.tools import Tool
 
@@ -21,7 +21,8 @@ class JsonNotation(Struct, frozen=True):
 
     `repeats`: `opening` and `closing` are around each call. `others`: further markers that begin a
     call, and `other_end` what may end one. `is_single`: the model writes one call in an answer.
-    `is_strict`: only objects that name an available tool are calls.
+    `is_strict`: only objects that name an available tool are calls. `signs`: what tells the family;
+    () for the marker in `opening`.
     """
 
     name: str
@@ -35,26 +36,32 @@ class JsonNotation(Struct, frozen=True):
     other_end: str = ""
     is_single: bool = False
     is_strict: bool = False
+    signs: tuple[str, ...] = ()
 
 
 HERMES = JsonNotation("Hermes", "<tool_call>\n", "\n</tool_call>", "\n", repeats=True)
-NEMOTRON = JsonNotation("Nemotron Nano v2", "<TOOLCALL>[", "]</TOOLCALL>")
-GRANITE = JsonNotation("Granite 3", "<|tool_call|>[", "]")
-COHERE = JsonNotation(
-    "Cohere", "<|START_ACTION|>[", "]<|END_ACTION|>", name_key="tool_name",
-    arguments_key="parameters",
-)  # fmt: skip
-GIGACHAT = JsonNotation("GigaChat 3.1", "<|function_call|>", between="", repeats=True)
-GIGACHAT_ROLE = JsonNotation(
-    "GigaChat 3", "<|message_sep|>\n\nfunction call<|role_sep|>\n", between="", is_single=True,
-    others=("function call<|role_sep|>",),
-)  # fmt: skip
-APRIEL = JsonNotation("Apriel", "<tool_calls>[", "]</tool_calls>")
-MINIMAX_M1 = JsonNotation("MiniMax M1", "<tool_calls>\n", "\n</tool_calls>", "\n")
-MISTRAL_LIST = JsonNotation("Mistral", "[TOOL_CALLS][", "]")
 LLAMA = JsonNotation(
     "Llama 3", "", "", "; ", arguments_key="parameters", is_single=True, is_strict=True,
-    others=("<|python_tag|>", "<|python_start|>"), other_end="<|python_end|>",
+    others=("<|python_tag|>", "<|python_start|>"), other_end="<|python_end|>", signs=("ipython",),
+)  # fmt: skip
+MISTRAL_LIST = JsonNotation("Mistral", "[TOOL_CALLS][", "]")
+JSON_NOTATIONS = (
+    JsonNotation("Nemotron Nano v2", "<TOOLCALL>[", "]</TOOLCALL>"),
+    JsonNotation("Granite 3", "<|tool_call|>[", "]"),
+    JsonNotation(
+        "Cohere", "<|START_ACTION|>[", "]<|END_ACTION|>", name_key="tool_name",
+        arguments_key="parameters",
+    ),
+    JsonNotation("GigaChat 3.1", "<|function_call|>", between="", repeats=True),
+    JsonNotation(
+        "GigaChat 3", "<|message_sep|>\n\nfunction call<|role_sep|>\n", between="",
+        is_single=True, others=("function call<|role_sep|>",),
+    ),
+    HERMES,
+    JsonNotation("Apriel", "<tool_calls>[", "]</tool_calls>"),
+    JsonNotation("MiniMax M1", "<tool_calls>\n", "\n</tool_calls>", "\n"),
+    LLAMA,
+    replace(LLAMA, signs=LLAMA.others[:1]),
 )  # fmt: skip
 
 
@@ -69,14 +76,15 @@ class JsonCalls(MarkedAnswer):
         self._notation, self.name = notation, notation.name
         markers = (notation.opening.rstrip(_AROUND_LIST), *notation.others)
         self.openings = tuple(filter(None, markers))
+        self.signs = notation.signs or self.openings[:1]
         self._closing = notation.closing.lstrip(_AROUND_LIST) or notation.other_end
         self.markers = tokens_in(
             "".join((notation.opening, *notation.others, notation.closing, notation.other_end))
         )
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        yield from source.skip_blanks()
-        if not (yield from _read_any(source, calls, self._notation.is_strict)):
+        is_strict = self._notation.is_strict
+        if not (yield from read_any_calls(source, calls, is_strict=is_strict)):
             return False
         start = source.at
         while (yield from source.accept("}")):  # of which there may be too many
@@ -87,8 +95,7 @@ class JsonCalls(MarkedAnswer):
         return True
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        yield from source.skip_blanks()
-        return (yield from _read_any(source, calls, strict=True))
+        return (yield from read_any_calls(source, calls, is_strict=True))
 
     def bare_openings(self, calls: Calls) -> tuple[str, ...]:
         key = self._notation.name_key
@@ -117,13 +124,3 @@ class JsonCalls(MarkedAnswer):
     def _begun(self, name: str) -> str:
         quoted, form = json.dumps(name, ensure_ascii=False), self._notation
         return f'{{"{form.name_key}": {quoted}, "{form.arguments_key}": '
-
-
-def _read_any(source: AnswerText, calls: Calls, strict: bool) -> Steps[bool]:
-    """Reads calls in Python's notation or as JSON; `strict`: of available tools only."""
-    start = source.at
-    yield from accept_fence(source)
-    if (yield from source.next()) == "[" and (yield from read_python_calls(source, calls)):
-        return True
-    source.at = start
-    return (yield from read_calls(source, calls, calls.tools if strict else None))

@@ -5,12 +5,14 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.formats.json_calls import MISTRAL_LIST, JsonCalls
-from sharpi.dialogue.json_call import pass_value, read_calls
+from sharpi.dialogue.formats.python_calls import read_any_calls
+from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.tool_format import WrittenCall, tokens_in
 from sharpi.dialogue.tools import Tool
 
@@ -27,7 +29,8 @@ class NamedNotation(Struct, frozen=True):
     `begin`: the marker that begins a call; `rest`: what follows, with places for `{name}`,
     `{arguments}`, the call's `{number}` and an `{id}` of nine letters and digits. `head`: a regular
     expression of what is between `begin` and the arguments, with a place for `{name}`. `section`:
-    the markers around all calls; `others`: pairs that are read in their place.
+    the markers around all calls; `others`: pairs that are read in their place. `signs`: what tells
+    the family; () for the first marker.
     """
 
     name: str
@@ -37,42 +40,47 @@ class NamedNotation(Struct, frozen=True):
     section: tuple[str, str] = ("", "")
     others: tuple[tuple[str, str], ...] = ()
     between: str = ""
+    signs: tuple[str, ...] = ()
 
 
 _DEEPSEEK_HEAD = "(?:function<｜tool▁sep｜>)?{name}(?:<｜tool▁sep｜>)?"
 _DEEPSEEK_SECTION = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
-DEEPSEEK_V3 = NamedNotation(
-    "DeepSeek V3", "<｜tool▁call▁begin｜>",
-    "function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
-    _DEEPSEEK_HEAD, _DEEPSEEK_SECTION, between="\n",
+_MISTRAL = NamedNotation(
+    "Mistral", "[TOOL_CALLS]", "{name}[ARGS]{arguments}",
+    r"{name}(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?", signs=("[TOOL_CALLS]", "[ARGS]"),
 )  # fmt: skip
-DEEPSEEK_V31 = NamedNotation(
-    "DeepSeek V3.1", "<｜tool▁call▁begin｜>",
-    "{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>", _DEEPSEEK_HEAD, _DEEPSEEK_SECTION,
+NAMED_NOTATIONS = (
+    NamedNotation(
+        "DeepSeek V3", "<｜tool▁call▁begin｜>",
+        "function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
+        _DEEPSEEK_HEAD, _DEEPSEEK_SECTION, between="\n",
+        signs=(_DEEPSEEK_SECTION[0], "```json"),
+    ),
+    NamedNotation(
+        "DeepSeek V3.1", "<｜tool▁call▁begin｜>",
+        "{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>", _DEEPSEEK_HEAD, _DEEPSEEK_SECTION,
+    ),
+    NamedNotation(
+        "Kimi K2", "<|tool_call_begin|>",
+        "functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+        r"(?:functions\.)?{name}(?::\d+)?<\|tool_call_argument_begin\|>",
+        ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        # The model sometimes writes these instead.
+        others=(("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),),
+    ),
+    NamedNotation(
+        "Solar Open", "<|tool_call:begin|>",
+        "{id}<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
+        r"[^<]*<\|tool_call:name\|>{name}<\|tool_call:args\|>",
+        ("<|tool_calls|>", "<|calls|>"),
+    ),
+    replace(
+        _MISTRAL, rest="{name}[CALL_ID]{id}[ARGS]{arguments}",
+        signs=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    ),
+    _MISTRAL,
+    NamedNotation("Functionary 3.1", "<function=", "{name}>{arguments}</function>", "{name}>"),
 )  # fmt: skip
-KIMI = NamedNotation(
-    "Kimi K2", "<|tool_call_begin|>",
-    "functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
-    r"(?:functions\.)?{name}(?::\d+)?<\|tool_call_argument_begin\|>",
-    ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-    # The model sometimes writes these instead.
-    others=(("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),),
-)  # fmt: skip
-SOLAR = NamedNotation(
-    "Solar Open", "<|tool_call:begin|>",
-    "{id}<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
-    r"[^<]*<\|tool_call:name\|>{name}<\|tool_call:args\|>", ("<|tool_calls|>", "<|calls|>"),
-)  # fmt: skip
-_MISTRAL_HEAD = r"{name}(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?"
-MISTRAL = NamedNotation(
-    "Mistral", "[TOOL_CALLS]", "{name}[ARGS]{arguments}", _MISTRAL_HEAD
-)  # fmt: skip
-MISTRAL_IDS = NamedNotation(
-    "Mistral", "[TOOL_CALLS]", "{name}[CALL_ID]{id}[ARGS]{arguments}", _MISTRAL_HEAD
-)  # fmt: skip
-FUNCTIONARY = NamedNotation(
-    "Functionary 3.1", "<function=", "{name}>{arguments}</function>", "{name}>"
-)
 
 
 class NamedCalls(BracketedCalls):
@@ -83,6 +91,7 @@ class NamedCalls(BracketedCalls):
         self.name, self.beginning = notation.name, notation.begin
         sections = (notation.section, *notation.others)
         self.openings = (*(begin for begin, _ in sections if begin), notation.begin)
+        self.signs = notation.signs or self.openings[:1]
         self.section_ends = tuple(end for _, end in sections if end)
         self._begun, self._end = notation.rest.split(_ARGUMENTS)
         name = notation.head.replace(_NAME, _ANY_NAME)
@@ -92,10 +101,18 @@ class NamedCalls(BracketedCalls):
         self._stops = tuple(filter(None, ("{", notation.begin, self._closing)))
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        yield from source.skip_blanks()
-        if (yield from source.next()) == "[":
-            return (yield from read_calls(source, calls))
+        start = source.at
+        if (yield from read_any_calls(source, calls, is_strict=False)):
+            return True
+        source.at = start
         return (yield from super().read_call(source, opening, calls))
+
+    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
+        form = self._writer
+        return form is not None and (yield from form.read_bare_call(source, calls))
+
+    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
+        return () if self._writer is None else self._writer.bare_openings(calls)
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         text, stop = yield from source.read_until(self._stops)
@@ -148,4 +165,4 @@ def _begun(grammar: CallGrammar, text: str, tool: Tool) -> str:
     )
 
 
-OLDER_MISTRAL = NamedCalls(MISTRAL, JsonCalls(MISTRAL_LIST))
+OLDER_MISTRAL = NamedCalls(replace(_MISTRAL, signs=()), JsonCalls(MISTRAL_LIST))

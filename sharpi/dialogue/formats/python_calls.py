@@ -8,12 +8,13 @@ from typing import Any
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.json_call import accept_fence
+from sharpi.dialogue.json_call import read_calls
 from sharpi.dialogue.keyed_arguments import values_in_order
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
 LIST_BEGIN, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
+_FENCES = ("```json", "```python", "```")
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
 
@@ -21,6 +22,25 @@ _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
 def list_openings(calls: Calls) -> tuple[str, ...]:
     """Returns how a list of calls begins, which is clear without a marker."""
     return tuple(f"[{name}(" for name in calls.tools)
+
+
+def read_any_calls(source: AnswerText, calls: Calls, *, is_strict: bool) -> Steps[bool]:
+    """Reads calls in Python's notation or as JSON, with or without a code block around them.
+
+    `is_strict`: only what names an available tool is a call.
+    """
+    yield from source.skip_blanks()
+    has_fence = (yield from source.accept_any(_FENCES)) is not None
+    yield from source.skip_blanks()
+    start = source.at
+    is_list = (yield from source.next()) == "["
+    if not (is_list and (yield from read_python_calls(source, calls))):
+        source.at = start
+        if not (yield from read_calls(source, calls, calls.tools if is_strict else None)):
+            return False
+    if has_fence:
+        yield from source.accept_marker(_FENCES[-1])
+    return True
 
 
 def read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
@@ -119,19 +139,17 @@ class PythonCalls(MarkedAnswer):
     """
 
     name = "LFM2"
-    openings = (LIST_BEGIN,)
+    openings = signs = (LIST_BEGIN,)
     markers = (LIST_BEGIN, _LIST_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
-        yield from source.skip_blanks()
         if not (yield from self.read_bare_call(source, calls)):
             return False
         yield from source.accept_marker(_LIST_END)
         return True
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        yield from accept_fence(source)
-        return (yield from read_python_calls(source, calls))
+        return (yield from read_any_calls(source, calls, is_strict=True))
 
     def bare_openings(self, calls: Calls) -> tuple[str, ...]:
         return list_openings(calls)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
@@ -27,7 +28,8 @@ class TagNotation(Struct, frozen=True):
 
     `call` and `call_end` are around the arguments of a call, `argument` and `argument_end` around
     the value of one; `section` around all calls, or around each if `repeats`. `prefix`: what begins
-    the tags in a value that is a list or an object; "" if these are JSON.
+    the tags in a value that is a list or an object; "" if these are JSON. `signs`: what tells the
+    family; () for the first tag.
     """
 
     name: str
@@ -39,6 +41,7 @@ class TagNotation(Struct, frozen=True):
     between: str = ""
     repeats: bool = False
     prefix: str = ""
+    signs: tuple[str, ...] = ()
 
 
 def _invoked(name: str, section: str, prefix: str = "", is_typed: bool = False) -> TagNotation:
@@ -54,36 +57,40 @@ def _invoked(name: str, section: str, prefix: str = "", is_typed: bool = False) 
     )
 
 
-def _qwen(name: str, section: str) -> TagNotation:
-    return TagNotation(
-        name, "<function={name}>\n", "</function>\n", "<parameter={key}>\n", "\n</parameter>\n",
-        (f"<{section}>\n", f"</{section}>"), "\n", repeats=True,
-    )  # fmt: skip
-
-
 _DSML, _SPACE = "｜DSML｜", "]<]minimax[>["
-QWEN_CODER, SEED = _qwen("Qwen3-Coder", "tool_call"), _qwen("Seed-OSS", "seed:tool_call")
-GLM = TagNotation(
-    "GLM-4.5", "<tool_call>{name}\n", "</tool_call>",
-    "<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n", between="\n",
+_QWEN = TagNotation(
+    "Qwen3-Coder", "<function={name}>\n", "</function>\n", "<parameter={key}>\n",
+    "\n</parameter>\n", ("<tool_call>\n", "</tool_call>"), "\n", repeats=True,
+    signs=("<function=", "<parameter="),
 )  # fmt: skip
-MINIMAX = _invoked("MiniMax M2", "minimax:tool_call")
-DEEPSEEK_V32 = _invoked("DeepSeek V3.2", f"{_DSML}function_calls", _DSML, is_typed=True)
-DEEPSEEK_V4 = _invoked("DeepSeek V4", f"{_DSML}tool_calls", _DSML, is_typed=True)
-HY3 = TagNotation(
-    "Hy3", "<tool_call:opensource>{name}<tool_sep:opensource>\n", "</tool_call:opensource>\n",
-    "<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
-    "</arg_value:opensource>\n", ("<tool_calls:opensource>\n", "</tool_calls:opensource>"),
-)  # fmt: skip
-KIMI_K3 = TagNotation(
-    "Kimi K3", '<|open|>call tool="{name}" index="{number}"<|sep|>', "<|close|>call<|sep|>",
-    '<|open|>argument key="{key}" type="{type}"<|sep|>', "<|close|>argument<|sep|>",
-    ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
-)  # fmt: skip
-MINIMAX_M3 = TagNotation(
-    "MiniMax M3", f'{_SPACE}<invoke name="{{name}}">', f"{_SPACE}</invoke>\n",
-    f"{_SPACE}<{{key}}>", f"{_SPACE}</{{key}}>",
-    (f"{_SPACE}<tool_call>\n", f"{_SPACE}</tool_call>"), prefix=_SPACE,
+TAG_NOTATIONS = (
+    TagNotation(
+        "GLM-4.5", "<tool_call>{name}\n", "</tool_call>",
+        "<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n", between="\n",
+        signs=("<tool_call>", "<arg_key>"),
+    ),
+    TagNotation(
+        "Hy3", "<tool_call:opensource>{name}<tool_sep:opensource>\n", "</tool_call:opensource>\n",
+        "<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
+        "</arg_value:opensource>\n", ("<tool_calls:opensource>\n", "</tool_calls:opensource>"),
+    ),
+    TagNotation(
+        "Kimi K3", '<|open|>call tool="{name}" index="{number}"<|sep|>', "<|close|>call<|sep|>",
+        '<|open|>argument key="{key}" type="{type}"<|sep|>', "<|close|>argument<|sep|>",
+        ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+    ),
+    TagNotation(
+        "MiniMax M3", f'{_SPACE}<invoke name="{{name}}">', f"{_SPACE}</invoke>\n",
+        f"{_SPACE}<{{key}}>", f"{_SPACE}</{{key}}>",
+        (f"{_SPACE}<tool_call>\n", f"{_SPACE}</tool_call>"), prefix=_SPACE,
+    ),
+    _invoked("MiniMax M2", "minimax:tool_call"),
+    _invoked("DeepSeek V3.2", f"{_DSML}function_calls", _DSML, is_typed=True),
+    _invoked("DeepSeek V4", f"{_DSML}tool_calls", _DSML, is_typed=True),
+    replace(
+        _QWEN, name="Seed-OSS", section=("<seed:tool_call>\n", "</seed:tool_call>"), signs=()
+    ),
+    _QWEN,
 )  # fmt: skip
 
 
@@ -115,6 +122,7 @@ class TaggedCalls(BracketedCalls):
         section, section_end = (tag.strip() for tag in notation.section)
         self._has_section = bool(section)
         self.openings = (section, self.beginning) if section else (self.beginning,)
+        self.signs = notation.signs or self.openings[:1]
         self.section_ends = (section_end,) if section else ()
         self._end = notation.call_end.strip()
         self._followers = () if self._call.end else (self._argument.begin, self._end)

@@ -74,7 +74,7 @@ def test_the_gap_is_one_empty_line_whatever_the_model_writes(
     monkeypatch.setenv("TERM", "xterm")
     for gap in ("", "\n", "\n\n\n"):
         text = shown(monkeypatch, Screen(), ["<think>Hm.", "\n", "</think>", gap, "Paris"])
-        assert text == "\x1b[2mHm.\x1b[22m\x1b[2m\n\x1b[22m\nParis\n", gap
+        assert text == "\x1b[2mHm.\x1b[22m\n\nParis\n", gap
 
 
 def test_reasoning_of_an_answer() -> None:

@@ -1,9 +1,7 @@
 """Llama 3: calls without a marker, as distinct from other JSON and lists."""
 
 import pytest
-from answers import read
-
-from sharpi.dialogue.formats.json_calls import LLAMA, JsonCalls
+from answers import FORMS, read
 
 CALL = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 EVENT = ("call", "get_weather", '{"city": "Oslo"}')
@@ -22,14 +20,14 @@ EVENT = ("call", "get_weather", '{"city": "Oslo"}')
     ],
 )
 def test_calls(text: str) -> None:
-    assert [event for event in read(JsonCalls(LLAMA), text) if event[0] == "call"] == [EVENT]
-    assert read(JsonCalls(LLAMA), text)[-1] == EVENT
+    assert [event for event in read(FORMS["Llama 3"], text) if event[0] == "call"] == [EVENT]
+    assert read(FORMS["Llama 3"], text)[-1] == EVENT
 
 
 def test_several() -> None:
     for text in (f"{CALL}; {CALL}", f"{CALL}\n{CALL}"):
-        assert read(JsonCalls(LLAMA), text) == [EVENT, EVENT]
-    events = read(JsonCalls(LLAMA), "[get_weather(city='a]\\'', days=3), get_time()]")
+        assert read(FORMS["Llama 3"], text) == [EVENT, EVENT]
+    events = read(FORMS["Llama 3"], "[get_weather(city='a]\\'', days=3), get_time()]")
     assert events == [
         ("call", "get_weather", '{"city": "a]\'", "days": 3}'),
         ("call", "get_time", "{}"),
@@ -58,10 +56,10 @@ def test_several() -> None:
     ],
 )
 def test_text(text: str) -> None:
-    assert read(JsonCalls(LLAMA), text) == [("text", text)]
-    assert read(JsonCalls(LLAMA), [text]) == [("text", text)]
+    assert read(FORMS["Llama 3"], text) == [("text", text)]
+    assert read(FORMS["Llama 3"], [text]) == [("text", text)]
 
 
 def test_other_json_streams_at_once() -> None:
     """An answer that is a JSON object of its own does not wait for its end."""
-    assert read(JsonCalls(LLAMA), ['{"city": "Osl']) == [("text", '{"city": "Osl')]
+    assert read(FORMS["Llama 3"], ['{"city": "Osl']) == [("text", '{"city": "Osl')]

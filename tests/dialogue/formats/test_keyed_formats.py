@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from answers import TOOLS, is_accepted, read, small_tokenizer
+from answers import FORMS, TOOLS, is_accepted, read, small_tokenizer
 
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.tagged_calls import GLM, MINIMAX, QWEN_CODER, TaggedCalls
 from sharpi.dialogue.keyed_arguments import json_text
 from sharpi.dialogue.tools import Tool
 
@@ -37,38 +36,38 @@ EVENT = ("call", "get_weather", '{"city": "New\\nYork", "days": 3}')
     "text", [CODER, CODER.removeprefix("<tool_call>\n"), CODER.replace("\n</tool_call>", "")]
 )
 def test_qwen_coder(text: str) -> None:
-    assert read(TaggedCalls(QWEN_CODER), f"Look:\n\n{text}") == [("text", "Look:"), EVENT]
+    assert read(FORMS["Qwen3-Coder"], f"Look:\n\n{text}") == [("text", "Look:"), EVENT]
 
 
 def test_qwen_coder_falls_back_on_json() -> None:
     text = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
-    assert read(TaggedCalls(QWEN_CODER), text) == [("call", "get_time", "{}")]
+    assert read(FORMS["Qwen3-Coder"], text) == [("call", "get_time", "{}")]
 
 
 def test_qwen_coder_keeps_code_as_it_is() -> None:
     code = '\n  if a < b:\n    print("</p>")\n'
     text = f"<tool_call><function=get_weather><parameter=city>\n{code}\n</parameter></function>"
-    assert json.loads(read(TaggedCalls(QWEN_CODER), text)[0][2]) == {"city": code}
+    assert json.loads(read(FORMS["Qwen3-Coder"], text)[0][2]) == {"city": code}
 
 
 def test_functions_that_were_not_given_need_the_outer_tag() -> None:
     text = "Write <function=name> so."
-    assert read(TaggedCalls(QWEN_CODER), text) == [("text", text)]
+    assert read(FORMS["Qwen3-Coder"], text) == [("text", text)]
 
 
 @pytest.mark.parametrize("text", [GLM_TEXT, GLM_TEXT.replace(">\n<", "><")])
 def test_glm(text: str) -> None:
-    assert read(TaggedCalls(GLM), f"{text}\n{text}") == [EVENT, EVENT]
+    assert read(FORMS["GLM-4.5"], f"{text}\n{text}") == [EVENT, EVENT]
 
 
 def test_glm_without_arguments() -> None:
     for text in ("<tool_call>get_time</tool_call>", "<tool_call>get_time\n</tool_call>"):
-        assert read(TaggedCalls(GLM), text) == [("call", "get_time", "{}")]
+        assert read(FORMS["GLM-4.5"], text) == [("call", "get_time", "{}")]
 
 
 @pytest.mark.parametrize("text", ["<tool_call>two words</tool_call>", "<tool_call>\n</tool_call>"])
 def test_glm_text(text: str) -> None:
-    assert read(TaggedCalls(GLM), text) == [("text", text)]
+    assert read(FORMS["GLM-4.5"], text) == [("text", text)]
 
 
 @pytest.mark.parametrize(
@@ -115,19 +114,19 @@ def test_references_in_a_schema() -> None:
         "<tool_call>plan\n<arg_key>step</arg_key><arg_value>{}</arg_value>"
         "<arg_key>note</arg_key><arg_value>{}</arg_value></tool_call>"
     )
-    (event,) = read(TaggedCalls(GLM), text, tools=[REFERRING])
+    (event,) = read(FORMS["GLM-4.5"], text, tools=[REFERRING])
     assert event == ("call", "plan", '{"step": {}, "note": "{}"}')
     tokenizer = small_tokenizer()
-    grammar = CallGrammar(tokenizer, TaggedCalls(GLM).markers)
-    lark = grammar.text(TaggedCalls(GLM).expression(grammar, [REFERRING], False))
-    assert is_accepted(tokenizer, lark, TaggedCalls(GLM).write([("plan", {"step": {"to": "x"}})]))
-    assert not is_accepted(tokenizer, lark, TaggedCalls(GLM).write([("plan", {"step": "x"})]))
+    grammar = CallGrammar(tokenizer, FORMS["GLM-4.5"].markers)
+    lark = grammar.text(FORMS["GLM-4.5"].expression(grammar, [REFERRING], False))
+    assert is_accepted(tokenizer, lark, FORMS["GLM-4.5"].write([("plan", {"step": {"to": "x"}})]))
+    assert not is_accepted(tokenizer, lark, FORMS["GLM-4.5"].write([("plan", {"step": "x"})]))
 
 
 def test_what_may_be_a_string_needs_no_quotes() -> None:
     schema = {"type": "object", "properties": {"note": {"type": ["string", "null"]}}}
     tool = Tool("keep", "", schema)
-    for form in (TaggedCalls(QWEN_CODER), TaggedCalls(GLM), TaggedCalls(MINIMAX)):
+    for form in (FORMS["Qwen3-Coder"], FORMS["GLM-4.5"], FORMS["MiniMax M2"]):
         tokenizer = small_tokenizer()
         grammar = CallGrammar(tokenizer, form.markers)
         lark = grammar.text(form.expression(grammar, [tool], False))
@@ -143,13 +142,13 @@ def test_minimax() -> None:
         '</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
         '<invoke name="get_time">\n</invoke>\n</minimax:tool_call>'
     )
-    assert read(TaggedCalls(MINIMAX), text) == [EVENT, ("call", "get_time", "{}")]
-    assert read(TaggedCalls(MINIMAX), text.replace("get_weather", "two words"))[0][0] == "text"
+    assert read(FORMS["MiniMax M2"], text) == [EVENT, ("call", "get_time", "{}")]
+    assert read(FORMS["MiniMax M2"], text.replace("get_weather", "two words"))[0][0] == "text"
 
 
 def test_grammar_keeps_strings_free() -> None:
-    tokenizer = small_tokenizer(shown=TaggedCalls(QWEN_CODER).markers)
-    grammar = CallGrammar(tokenizer, TaggedCalls(QWEN_CODER).markers)
-    lark = grammar.text(TaggedCalls(QWEN_CODER).expression(grammar, TOOLS, False))
+    tokenizer = small_tokenizer(shown=FORMS["Qwen3-Coder"].markers)
+    grammar = CallGrammar(tokenizer, FORMS["Qwen3-Coder"].markers)
+    lark = grammar.text(FORMS["Qwen3-Coder"].expression(grammar, TOOLS, False))
     call = ("get_weather", {"city": 'def f():\n\treturn "<b>" # </param\n', "days": 2})
-    assert is_accepted(tokenizer, lark, TaggedCalls(QWEN_CODER).write([call]))
+    assert is_accepted(tokenizer, lark, FORMS["Qwen3-Coder"].write([call]))

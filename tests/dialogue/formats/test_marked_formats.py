@@ -3,27 +3,11 @@
 import json
 
 import pytest
-from answers import read
+from answers import FORMS, read
 
-from sharpi.dialogue.formats.gemma4 import THOUGHT, Gemma4
-from sharpi.dialogue.formats.json_calls import (
-    COHERE,
-    GIGACHAT,
-    GRANITE,
-    HERMES,
-    NEMOTRON,
-    JsonCalls,
-)
-from sharpi.dialogue.formats.named_calls import (
-    DEEPSEEK_V3,
-    DEEPSEEK_V31,
-    KIMI,
-    MISTRAL,
-    OLDER_MISTRAL,
-    SOLAR,
-    NamedCalls,
-)
-from sharpi.dialogue.formats.python_calls import PythonCalls
+from sharpi.dialogue.choose_format import FORMATS
+from sharpi.dialogue.formats.gemma4 import THOUGHT
+from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.tokenizer.reasoning import KNOWN_MARKERS, ReasoningMarkers
 
 SOLAR_MARKERS = next(each for each in KNOWN_MARKERS if each.opening == "<|think|>")
@@ -34,7 +18,7 @@ V31 = "<｜tool▁call▁begin｜>{}<｜tool▁sep｜>{}<｜tool▁call▁end｜
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 
 
-@pytest.mark.parametrize("form", [OLDER_MISTRAL, NamedCalls(MISTRAL)])
+@pytest.mark.parametrize("form", [form for form in FORMATS if form.name == "Mistral"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -48,7 +32,7 @@ BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
         '[TOOL_CALLS]get_weather{"city": "Oslo"}\n[TOOL_CALLS]get_time{}',
     ],
 )
-def test_mistral(form: NamedCalls, text: str) -> None:
+def test_mistral(form: ToolFormat, text: str) -> None:
     assert read(form, text) == [OSLO, TIME]
     assert read(form, ["Well. ", text]) == [("text", "Well."), OSLO, TIME]
 
@@ -58,15 +42,15 @@ def test_mistral(form: NamedCalls, text: str) -> None:
     ["[TOOL_CALLS]", "[TOOL_CALLS][1]", "[TOOL_CALLS]two words[ARGS]{}", "[TOOL_CALLS]f[ARGS]x"],
 )
 def test_mistral_text(text: str) -> None:
-    assert read(OLDER_MISTRAL, text) == [("text", text)]
+    assert read(FORMS["Mistral"], text) == [("text", text)]
 
 
-@pytest.mark.parametrize("form", [NamedCalls(DEEPSEEK_V3), NamedCalls(DEEPSEEK_V31)])
+@pytest.mark.parametrize("form", [FORMS["DeepSeek V3"], FORMS["DeepSeek V3.1"]])
 @pytest.mark.parametrize("pattern", [V3, V31])
 @pytest.mark.parametrize(
     ("begin", "between", "end"), [(BEGIN, "", END), (BEGIN, "\n", END), ("", "", "")]
 )
-def test_deepseek(form: NamedCalls, pattern: str, begin: str, between: str, end: str) -> None:
+def test_deepseek(form: ToolFormat, pattern: str, begin: str, between: str, end: str) -> None:
     def call(name: str, arguments: str) -> str:
         return pattern.replace("{}", name, 1).replace("{}", arguments, 1)
 
@@ -77,7 +61,7 @@ def test_deepseek(form: NamedCalls, pattern: str, begin: str, between: str, end:
 
 def test_deepseek_text() -> None:
     for text in (BEGIN, f"{BEGIN}x", V31.format("two words", "{}"), V31.format("f", "x")):
-        assert read(NamedCalls(DEEPSEEK_V3), text) == [("text", text)]
+        assert read(FORMS["DeepSeek V3"], text) == [("text", text)]
 
 
 @pytest.mark.parametrize("first", ["functions.get_weather:0", "get_weather", "get_weather:12"])
@@ -86,24 +70,24 @@ def test_kimi(first: str) -> None:
     calls = call.replace("{}", first, 1).replace("{}", ' {"city": "Oslo"}', 1)
     calls += call.replace("{}", "functions.get_time:1", 1)
     text = f"So.<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
-    assert read(NamedCalls(KIMI), text) == [("text", "So."), OSLO, TIME]
+    assert read(FORMS["Kimi K2"], text) == [("text", "So."), OSLO, TIME]
     singular = text.replace("calls_section", "call_section")
-    assert read(NamedCalls(KIMI), singular) == [("text", "So."), OSLO, TIME]
+    assert read(FORMS["Kimi K2"], singular) == [("text", "So."), OSLO, TIME]
 
 
 def test_lfm2() -> None:
     text = "<|tool_call_start|>[get_weather(city='Oslo'), get_time()]<|tool_call_end|>Done."
-    assert read(PythonCalls(), text) == [OSLO, TIME, ("text", "Done.")]
+    assert read(FORMS["LFM2"], text) == [OSLO, TIME, ("text", "Done.")]
     words = "<|tool_call_start|>[get_time(a=true, b=None, c=[1, {'d': null}])]<|tool_call_end|>"
-    assert read(PythonCalls(), words) == [
+    assert read(FORMS["LFM2"], words) == [
         ("call", "get_time", '{"a": true, "b": null, "c": [1, {"d": null}]}')
     ]
     other = "<|tool_call_start|>[guess()]<|tool_call_end|>"
-    assert read(PythonCalls(), other) == [("text", other)]
+    assert read(FORMS["LFM2"], other) == [("text", other)]
 
 
 def gemma(arguments: str) -> str:
-    events = read(Gemma4(), f"<|tool_call>call:f{arguments}<tool_call|>", markers=THOUGHT)
+    events = read(FORMS["Gemma 4"], f"<|tool_call>call:f{arguments}<tool_call|>", markers=THOUGHT)
     assert [event[:2] for event in events] == [("call", "f")]
     return str(events[0][2])
 
@@ -122,35 +106,38 @@ def test_gemma4() -> None:
 def test_gemma4_thoughts_and_text() -> None:
     thought = "<|channel>thought\nHm.\n<channel|>"
     call = "<|tool_call>call:get_time{}<tool_call|>"
-    assert read(Gemma4(), thought + call, markers=THOUGHT) == [("reasoning", "Hm."), TIME]
-    assert read(Gemma4(), f"{thought}It rains.", markers=THOUGHT)[1] == ("text", "It rains.")
+    assert read(FORMS["Gemma 4"], thought + call, markers=THOUGHT) == [("reasoning", "Hm."), TIME]
+    assert read(FORMS["Gemma 4"], f"{thought}It rains.", markers=THOUGHT)[1] == (
+        "text",
+        "It rains.",
+    )
     for text in ("<|tool_call>", "<|tool_call>get_time", "<|tool_call>call:two words{}"):
-        assert read(Gemma4(), text, markers=THOUGHT) == [("text", text)]
+        assert read(FORMS["Gemma 4"], text, markers=THOUGHT) == [("text", text)]
     deep = "[" * 5000
-    assert read(Gemma4(), f"<|tool_call>call:f{{a:{deep}", markers=THOUGHT)[0][0] == "call"
+    assert read(FORMS["Gemma 4"], f"<|tool_call>call:f{{a:{deep}", markers=THOUGHT)[0][0] == "call"
 
 
 def test_solar_marks_each_message() -> None:
     text = "<|think|>Hm.<|end|><|begin|>assistant<|content|>It rains.<|end|>"
-    assert read(NamedCalls(SOLAR), text, markers=SOLAR_MARKERS) == [
+    assert read(FORMS["Solar Open"], text, markers=SOLAR_MARKERS) == [
         ("reasoning", "Hm."),
         ("text", "It rains."),
     ]
-    called = "<|think|>Hm.<|end|><|begin|>assistant" + NamedCalls(SOLAR).write([("get_time", {})])
-    assert read(NamedCalls(SOLAR), called, markers=SOLAR_MARKERS) == [("reasoning", "Hm."), TIME]
+    called = "<|think|>Hm.<|end|><|begin|>assistant" + FORMS["Solar Open"].write([("get_time", {})])
+    assert read(FORMS["Solar Open"], called, markers=SOLAR_MARKERS) == [("reasoning", "Hm."), TIME]
 
 
 def test_markers_around_an_answer_are_no_part_of_it() -> None:
     markers = ReasoningMarkers("<think>", "</think>", ("<response>", "</response>"))
     text = "<think>Hm.</think>\n\n<response>\nIt rains.\n</response>\n"
-    assert read(JsonCalls(HERMES), text, markers=markers) == [
+    assert read(FORMS["Hermes"], text, markers=markers) == [
         ("reasoning", "Hm."),
         ("text", "It rains.\n\n"),
     ]
 
 
 def test_a_list_may_be_cut_or_hold_one_object() -> None:
-    for notation in (NEMOTRON, COHERE, GRANITE, GIGACHAT):
-        one = {notation.name_key: "get_time", notation.arguments_key: {}}
+    for name in ("Nemotron Nano v2", "Granite 3", "GigaChat 3.1"):
+        one = {"name": "get_time", "arguments": {}}
         for text in (json.dumps(one), json.dumps([one]), json.dumps([one])[:-1]):
-            assert read(JsonCalls(notation), notation.opening.rstrip("[") + text) == [TIME]
+            assert read(FORMS[name], FORMS[name].markers[0] + text) == [TIME]

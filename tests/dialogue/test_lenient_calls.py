@@ -1,0 +1,137 @@
+"""Calls in which a model errs: read where the meaning is plain, otherwise text, unchanged."""
+
+import json
+
+import pytest
+from answers import FORMS, Tool, read
+
+OSLO = ("call", "get_weather", {"city": "Oslo"})
+OBJECT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+TAGGED = f"<tool_call>\n{OBJECT}\n</tool_call>"
+QWEN = "<tool_call>\n<function=get_weather>\n{}</function>\n</tool_call>"
+CITY = "<parameter=city>\nOslo\n</parameter>\n"
+ARGUMENTS = '{"city": "Oslo"}'
+
+
+def found(form: str, answer: str) -> list:
+    """Returns the events of an answer, which are the same in any pieces."""
+    events = read(FORMS[form], [answer])
+    for size in (1, 3, 7):
+        pieces = [answer[at : at + size] for at in range(0, len(answer), size)]
+        assert read(FORMS[form], pieces) == events
+    return [(*each[:2], json.loads(each[2])) if each[0] == "call" else each for each in events]
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        # A code block around a call, within its markers, or instead of them.
+        ("Hermes", f"```json\n{TAGGED}\n```"),
+        ("Hermes", f"```\n{TAGGED}\n```"),
+        ("Hermes", f"<tool_call>\n```json\n{OBJECT}\n```\n</tool_call>"),
+        ("Hermes", f"```json\n{OBJECT}\n```"),
+        ("Qwen3-Coder", "```xml\n" + QWEN.format(CITY) + "\n```"),
+        ("Kimi K2", "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+                    f"```json\n{ARGUMENTS}\n```<|tool_call_end|>"),
+        ("Mistral", f"[TOOL_CALLS]```json\n[{OBJECT}]\n```"),
+        ("LFM2", '```python\n[get_weather(city="Oslo")]\n```'),
+        # Python's quotes and words, and commas after the last item.
+        ("Hermes", TAGGED.replace('"', "'")),
+        ("Hermes", TAGGED.replace('"Oslo"', '"Oslo",')),
+        ("Hermes", TAGGED.replace('"}}', '"},}')),
+        ("Granite 3", f"<|tool_call|>[{OBJECT},]"),
+        ("DeepSeek V3.1", "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{'city': 'Oslo'}"),
+        # Braces too many or too few.
+        ("Hermes", f"<tool_call>\n{OBJECT}}}\n</tool_call>"),
+        ("Hermes", f"<tool_call>\n{OBJECT}}}}}</tool_call>"),
+        ("Hermes", f"<tool_call>\n{OBJECT[:-1]}\n</tool_call>"),
+        ("Qwen3-Coder", QWEN.format(f"{ARGUMENTS}\n")),
+        # Markers that are missing, or those of a neighbouring notation.
+        ("Hermes", OBJECT),
+        ("Hermes", f"<tool_call>{OBJECT}"),
+        ("Qwen3-Coder", f"<function=get_weather>\n{CITY}</function>"),
+        ("Qwen3-Coder", f"<tool_call>{OBJECT}</tool_call>"),
+        ("GLM-4.5", TAGGED),
+        ("MiniMax M2", '<invoke name="get_weather"><parameter name="city">Oslo</parameter>'),
+        ("Kimi K2", '<|tool_call_begin|>get_weather<|tool_call_argument_begin|>{"city": "Oslo"}'),
+        ("Llama 3", '[get_weather(city="Oslo")]'),
+        ("Mistral", f'[TOOL_CALLS]get_weather{ARGUMENTS}'),
+    ],
+)  # fmt: skip
+def test_plain_meanings(form: str, answer: str) -> None:
+    assert found(form, answer) == [OSLO]
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        ("Llama 3", 'I look it up.\n[get_weather(city="Oslo")]'),
+        ("LFM2", "I look it up. [get_weather(city='Oslo')]"),
+        ("Mistral", f"I look it up.\n\n[{OBJECT}]"),
+        ("Granite 3", f"I look it up. [{OBJECT}]"),
+        ("Hermes", f"I look it up.\n```json\n{TAGGED}\n```"),
+    ],
+)
+def test_a_list_of_calls_after_text(form: str, answer: str) -> None:
+    assert found(form, answer) == [("text", answer.partition(".")[0] + "."), OSLO]
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        ("Hermes", '```json\n{"name": "Oslo", "arguments": {}}\n```'),  # no tool
+        ("Hermes", '{"note": 1, "name": "get_weather", "arguments": {}}'),
+        ("Hermes", "```json\n<tool_call>\n[1]\n```"),
+        ("Llama 3", "So: [get_weather(3)]"),
+        ("Llama 3", f"So: {OBJECT}"),
+        ("LFM2", "[get_time()"),
+        ("Mistral", "Take [1] and [{}]."),
+        ("Qwen3-Coder", "Write <function=f> so."),
+        ("MiniMax M2", '<invoke name="f"></invoke>'),
+        ("gpt-oss", "```json\n{}\n```"),
+    ],
+)
+def test_everything_else_is_text(form: str, answer: str) -> None:
+    assert found(form, answer) == [("text", answer)]
+
+
+def test_python_words_and_quotes_become_json() -> None:
+    text = """{'a': True, 'b': [None, False,], "c": 'it\\'s "x"', 'd': "True, ", 'e': -1.5e3 , }"""
+    wanted = {"a": True, "b": [None, False], "c": 'it\'s "x"', "d": "True, ", "e": -1500.0}
+    call = f"<tool_call>{{'name': 'f', 'arguments': {text}}}</tool_call>"
+    assert found("Hermes", call) == [("call", "f", wanted)]
+    tool = Tool("f", "", {"type": "object", "properties": {"a": {"type": "object"}}})
+    written = f"<tool_call><function=f><parameter=a>{text}</parameter></function></tool_call>"
+    (event,) = read(FORMS["Qwen3-Coder"], [written], tools=[tool])
+    assert json.loads(event[2]) == {"a": wanted}
+
+
+def test_strings_with_line_breaks_and_quotes_in_python_calls() -> None:
+    """LFM2.5's own template writes strings without escapes."""
+    answer = "<|tool_call_start|>[get_weather(city='it's\n\"x\"', days=2)]<|tool_call_end|>"
+    assert found("LFM2", answer) == [("call", "get_weather", {"city": 'it\'s\n"x"', "days": 2})]
+
+
+def test_values_of_minimax_m3_may_be_nested() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "list": {"type": "array", "items": {"type": "string"}},
+            "deep": {"type": "object", "properties": {"list": {"type": "array"}}},
+        },
+    }
+    text = (
+        (
+            '<tool_call>\n<invoke name="f"><list><item>1</item><item>a<b</item></list>'
+            "<deep><n>2</n><list><item><item>x</item></item></list></deep></invoke>\n</tool_call>"
+        )
+        .replace("<", "]<]minimax[>[<")
+        .replace("a]<]minimax[>[<b", "a<b")
+    )
+    (event,) = read(FORMS["MiniMax M3"], text, tools=[Tool("f", "", schema)])
+    assert json.loads(event[2]) == {"list": ["1", "a<b"], "deep": {"n": 2, "list": [["x"]]}}
+
+
+def test_a_lone_closing_marker_of_reasoning_is_no_text() -> None:
+    """Models write it where the prompt has ended the reasoning already."""
+    assert read(FORMS["Hermes"], "</think>\n\nHi.") == [("text", "Hi.")]
