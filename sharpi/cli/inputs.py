@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from msgspec import Struct
@@ -28,6 +28,7 @@ from sharpi.cli.output.terminal import print_note, stdin_is_terminal
 from sharpi.cli.run_config import OptionSources
 from sharpi.errors import UsageError
 from sharpi.resources import demo_model
+from sharpi.settings.option import Option
 from sharpi.system.files import read_bounded, read_rest
 
 STDIN = "-"
@@ -237,3 +238,37 @@ def _refuse_empty() -> NoReturn:
 def _without_last_newline(text: str) -> str:
     """Removes the last newline, which editors and `echo` add to a text."""
     return text.removesuffix("\n").removesuffix("\r")
+
+
+JsonOption = Annotated[bool, Option("--json", "Print one JSON object instead of text for people.")]
+NoLogOption = Annotated[
+    bool, Option("--no-log", "Do not keep this conversation; see `sharpi log`.")
+]
+DisplayPromptOption = Annotated[
+    bool,
+    Option(
+        "--display-prompt/--no-display-prompt",
+        "Print the prompt before its continuation, where no chat template is used.",
+    ),
+]
+ModelArgument = Annotated[
+    str | None,
+    Option(
+        "MODEL",
+        "A GGUF file, or a name as in `sharpi list` or `sharpi models`.",
+        default="the demo model",
+    ),
+]
+ModelOption = Annotated[
+    str | None, Option("-m --model FILE", "The GGUF file or name, instead of MODEL.")
+]
+PromptOption = Annotated[str | None, Option("-p --prompt TEXT", "The prompt; '-' reads stdin.")]
+PullOption = Annotated[
+    bool, Option("--pull", "Fetch the model from the hub if it is missing, without asking.")
+]
+PromptFileOption = Annotated[
+    str | None,
+    Option(
+        "-f --file FILE", "Read the prompt from FILE ('-': stdin), without the newline at its end."
+    ),
+]

@@ -1,6 +1,8 @@
 """How options were set, what one of them says of others, and which contradict each other."""
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -8,7 +10,6 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import given_variable
-from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.cli.output.terminal import print_note
 from sharpi.errors import UsageError
 from sharpi.settings import USUAL_DRAFTS, ExpertConfig, RunConfig, SpeculationConfig
@@ -59,79 +60,81 @@ class OptionSources:
 _OF_GIVEN_TOKENS = ("bench", "perplexity", "logits")  # commands that generate no text
 _USUAL_FIXED = 3  # drafts, where they are not chosen by what they gain; llama.cpp's default
 _MOST_EXPERTS = 10**6  # ids have at most six digits; the model may have fewer experts
+# Whether two options contradict each other, their parameters, and why.
+_Conflict = tuple[bool, str, str, str]
 _STASH = ("moe_paged_stash_page_size", "moe_paged_stash_gpu_factor", "moe_paged_stash_cpu_factor")
 
 
 def complete(context: typer.Context, config: RunConfig, model: Path) -> RunConfig:
     """Returns the settings for running `model`; raises UsageError if some contradict others."""
-    sources = OptionSources(context)
-    config = _with_gpus(replace(config, model=model), sources)
-    experts = _with_experts(config, sources)
-    drafts = _with_drafts(config.speculation, sources, context.info_name or "")
-    config = replace(config, experts=experts, speculation=drafts)
+    sources, config = OptionSources(context), replace(config, model=model)
+    for is_so, first, second, reason in (*_of_gpus(config), *_of_experts(config, sources)):
+        if is_so:
+            sources.raise_conflict(first, second, reason)
+    _refuse_files(config, sources)
+    most = max(len(config.vrams), len(config.tensor_split))
+    config = replace(
+        config,
+        gpus=config.gpus or (tuple(range(most)) if most > 1 else ()),
+        tensor_split=config.tensor_split if len(config.tensor_split) > 1 else (),
+        experts=_with_experts(config, sources),
+        speculation=_with_drafts(config.speculation, sources, context.info_name or ""),
+    )
     return _with_cluster(config, sources, joins=context.info_name == "join")
 
 
-def _with_gpus(config: RunConfig, sources: OptionSources) -> RunConfig:
-    """Counts the GPUs; without --device, the longer of --vram and --tensor-split does."""
-    vrams, shares, count = config.vrams, config.tensor_split, len(config.gpus)
-    if config.cpu_moe and config.num_cpu_moe:
-        sources.raise_conflict("cpu_moe", "n_cpu_moe", "both place the experts")
-    needs_gpu = {
-        "vram": config.vram,
-        "gpu_layers": config.gpu_layers,
-        "tensor_split": shares,
-    }
-    other = next((name for name, value in needs_gpu.items() if value), None)
-    if config.device == "cpu" and other is not None:
-        sources.raise_conflict("device", other, "the other needs a GPU")
-    if count and 1 < len(vrams) != count:
-        sources.raise_conflict("device", "vram", f"{len(vrams)} sizes for {_gpus(count)}")
-    if count and len(shares) > count:
-        sources.raise_conflict("device", "tensor_split", f"{len(shares)} shares for {_gpus(count)}")
-    if 1 < len(vrams) < len(shares):
-        reason = f"{len(shares)} shares for {_gpus(len(vrams))}"
-        sources.raise_conflict("vram", "tensor_split", reason)
-    most = max(len(vrams), len(shares))
-    return replace(
-        config,
-        gpus=config.gpus or (tuple(range(most)) if most > 1 else ()),
-        tensor_split=shares if len(shares) > 1 else (),
-    )
+def _of_gpus(config: RunConfig) -> Iterator[_Conflict]:
+    """Yields what may contradict each other of the options for GPUs.
+
+    Without --device, the longer of --vram and --tensor-split counts the GPUs.
+    """
+    sizes, shares, gpus = len(config.vrams), len(config.tensor_split), len(config.gpus)
+    yield bool(config.cpu_moe and config.num_cpu_moe), "cpu_moe", "n_cpu_moe", "both place experts"
+    needs_gpu = {"vram": config.vram, "gpu_layers": config.gpu_layers, "tensor_split": shares}
+    for name, value in needs_gpu.items():
+        yield config.device == "cpu" and bool(value), "device", name, "the other needs a GPU"
+    several = bool(gpus) and 1 < sizes != gpus
+    yield several, "device", "vram", f"{sizes} sizes for {_gpus(gpus)}"
+    yield 0 < gpus < shares, "device", "tensor_split", f"{shares} shares for {_gpus(gpus)}"
+    yield 1 < sizes < shares, "vram", "tensor_split", f"{shares} shares for {_gpus(sizes)}"
 
 
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
+def _of_experts(config: RunConfig, sources: OptionSources) -> Iterator[_Conflict]:
+    """Yields what may contradict each other of the options for experts and kernels.
+
+    Default values never contradict.
+    """
+    experts, ids = config.experts, config.experts.resident_ids
+    fixed = "moe_resident" if experts.resident is not None else "moe_resident_ids"
+    is_fixed = experts.resident is not None or ids is not None
+    not_static = experts.policy not in (None, "static")
+    yield is_fixed and not_static, fixed, "moe_policy", "only static keeps a fixed set"
+    two = ids is not None and experts.resident not in (None, "ids")
+    yield two, "moe_resident", "moe_resident_ids", "each fixes the set"
+    other = fixed if experts.policy is None else "moe_policy"
+    is_plain = is_fixed if experts.policy is None else not experts.policy.startswith("learned")
+    needs = "it needs a learned policy"
+    yield is_plain and experts.load_budget is not None, "moe_load_budget", other, needs
+    yield is_plain and experts.predictor == "learned", "moe_predictor", other, needs
+    why = "either the CPU computes all experts, or some cross the bus"
+    yield config.cpu_moe and experts.miss == "bus", "cpu_moe", "moe_miss", why
+    is_off = not experts.paged_stash and sources.has("moe_paged_stash")
+    for name in _STASH:
+        yield is_off and sources.has(name), "moe_paged_stash", name, "the other sets up the stash"
+    kernels = bool(config.instruction_set and {"vnni", "vbmi"}.intersection(config.disabled))
+    yield kernels, "disable", "isa", "both choose the CPU kernels"
+    no_prefetch = not experts.prefetch or "prefetch" in config.disabled
+    switch = "disable" if experts.prefetch else "moe_predict_prefetch"
+    predicts = experts.predictor is not None
+    yield no_prefetch and predicts, switch, "moe_predictor", "predictions are for prefetch"
+
+
 def _with_experts(config: RunConfig, sources: OptionSources) -> ExpertConfig:
-    experts = config.experts
-    _refuse_sets(experts, sources)
-    _refuse_unlearned(experts, sources)
-    _refuse_misses(config, sources)
-    _refuse_files(config, sources)
-    if config.instruction_set and {"vnni", "vbmi"}.intersection(config.disabled):
-        sources.raise_conflict("disable", "isa", "both choose the CPU kernels")
-    is_off = "prefetch" in config.disabled
-    if experts.predictor is not None and (is_off or not experts.prefetch):
-        switch = "disable" if experts.prefetch else "moe_predict_prefetch"
-        sources.raise_conflict(switch, "moe_predictor", "predictions are for prefetch")
-    resident = experts.resident or ("ids" if experts.resident_ids is not None else None)
-    return replace(
-        experts,
-        policy=experts.policy or ("static" if resident else None),
-        resident=resident,
-        prefetch=experts.prefetch and not is_off,
-    )
-
-
-def _refuse_sets(experts: ExpertConfig, sources: OptionSources) -> None:
-    """Raises UsageError if options of a fixed set contradict each other or the policy."""
-    name, ids = _set_name(experts), experts.resident_ids
-    if name is not None and experts.policy not in (None, "static"):
-        sources.raise_conflict(name, "moe_policy", "only static keeps a fixed set")
-    if ids is not None and experts.resident not in (None, "ids"):
-        sources.raise_conflict("moe_resident", "moe_resident_ids", "each fixes the set")
+    experts, ids = config.experts, config.experts.resident_ids
     if experts.resident == "ids" and ids is None:
         raise UsageError(
             f"{sources.name('moe_resident')} ids needs --moe-resident-ids, as in 1,2,5 or 0-7"
@@ -143,50 +146,22 @@ def _refuse_sets(experts: ExpertConfig, sources: OptionSources) -> None:
             parse_ids(ids, _MOST_EXPERTS)
         except UsageError as error:
             raise UsageError(f"{sources.name('moe_resident_ids')}: {error}") from None
-
-
-def _set_name(experts: ExpertConfig) -> str | None:
-    """Returns the parameter that requests a fixed set of experts; None without one."""
-    if experts.resident is not None:
-        return "moe_resident"
-    return "moe_resident_ids" if experts.resident_ids is not None else None
-
-
-def _refuse_unlearned(experts: ExpertConfig, sources: OptionSources) -> None:
-    """Raises UsageError for an option of the learned policies if another policy is chosen."""
-    other = _set_name(experts)
-    if experts.policy is not None:
-        other = None if experts.policy.startswith("learned") else "moe_policy"
-    if other is not None and experts.load_budget is not None:
-        sources.raise_conflict("moe_load_budget", other, "it needs a learned policy")
-    if other is not None and experts.predictor == "learned":
-        sources.raise_conflict("moe_predictor", other, "it needs a learned policy")
-
-
-def _refuse_misses(config: RunConfig, sources: OptionSources) -> None:
-    """Raises UsageError for contradictory options of misses; default values never contradict."""
-    experts = config.experts
-    if config.cpu_moe and experts.miss == "bus":
-        sources.raise_conflict(
-            "cpu_moe", "moe_miss", "either the CPU computes all experts, or some cross the bus"
-        )
-    if not experts.paged_stash and sources.has("moe_paged_stash"):
-        for name in filter(sources.has, _STASH):
-            sources.raise_conflict("moe_paged_stash", name, "the other sets up the stash")
+    resident = experts.resident or ("ids" if ids is not None else None)
+    return replace(
+        experts,
+        policy=experts.policy or ("static" if resident else None),
+        resident=resident,
+        prefetch=experts.prefetch and "prefetch" not in config.disabled,
+    )
 
 
 def _refuse_files(config: RunConfig, sources: OptionSources) -> None:
     """Raises UsageError for a file that cannot be written, or that would replace another."""
     experts, written = config.experts, dict[Path, str]()
-    files = {
-        "expert_stats": experts.stats,
-        "moe_trace": experts.trace,
-        "moe_profile": experts.profile,
-    }
-    for name, path in files.items():
+    names = ("expert_stats", "moe_trace", "moe_profile")
+    for name, path in zip(names, (experts.stats, experts.trace, experts.profile), strict=True):
         if path is not None:
-            refuse_to_replace(sources.name(name), path, [config.model])
-            refuse_unwritable(sources.name(name), path)
+            refuse_output(sources.name(name), path, [config.model])
             if path in written:
                 sources.raise_conflict(written[path], name, f"both write {path}")
             written[path] = name
@@ -234,3 +209,37 @@ def _with_cluster(config: RunConfig, sources: OptionSources, *, joins: bool) -> 
     if sources.by_flag("link") or sources.by_flag("insecure_link"):
         raise UsageError("--link and --insecure-link are of use with --hosts only")
     return replace(config, cluster=None)
+
+
+def refuse_output(name: str, output: Path, inputs: Sequence[Path]) -> None:
+    """Raises UsageError if `output`, a file of option `name`, is an input or cannot be written."""
+    for path in inputs:
+        with suppress(OSError):  # one of them does not exist, so they differ
+            if output.samefile(path):
+                raise UsageError(
+                    f"{name} {output} would replace the input {path}; name another file"
+                )
+    if reason := _obstacle(output):
+        raise UsageError(f"{name}: cannot write {output} ({reason}); name another file")
+
+
+def _obstacle(output: Path) -> str | None:
+    """Returns why a file cannot be written; None if it can.
+
+    For a regular file the folder must be writable, for a pipe or device the file itself.
+    """
+    try:
+        target = Path(os.path.realpath(output))
+        if target.is_dir():
+            return "it is a folder"
+        is_special = target.exists() and not target.is_file()
+        if not target.parent.is_dir():
+            return f"there is no folder {target.parent}"
+        if not os.access(target if is_special else target.parent, os.W_OK):
+            return "permission denied"
+        target.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror
+    return None

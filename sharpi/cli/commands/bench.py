@@ -10,10 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.cli.command import Without
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import JsonOption, ModelArgument, ModelOption, find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.run_config import OptionSources, complete
-from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig, SpeculationConfig
 from sharpi.settings.option import LARGEST_COUNT, Option

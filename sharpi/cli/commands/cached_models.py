@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.model_path import parse_name
 from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import fitted, print_stderr, stdin_is_terminal
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import HubError, UsageError, did_you_mean
 from sharpi.hub.model_name import ModelName, require_name
 from sharpi.settings.option import Option, local_option

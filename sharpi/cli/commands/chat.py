@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
 from sharpi.cli.chat.prompt import output_format
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import ModelArgument, ModelOption, NoLogOption, PullOption, find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import can_draw, print_stderr, stdin_is_terminal
 from sharpi.cli.run_config import OptionSources, complete
-from sharpi.cli.shared_options import ModelArgument, ModelOption, NoLogOption, PullOption
 from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.errors import UsageError
 from sharpi.settings import GenerationRequest, RunConfig

@@ -11,8 +11,8 @@ from msgspec.structs import asdict, replace
 
 from sharpi import __version__
 from sharpi.cli.command import Only
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import DeviceError, SharpiError, UsageError
 from sharpi.resources import install_command, is_checkout
 from sharpi.settings import FEATURES, ClusterConfig

@@ -10,13 +10,11 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import Without
-from sharpi.cli.inputs import STDIN, text_of_argument, text_of_file, text_of_stdin
+from sharpi.cli.inputs import STDIN, JsonOption, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar, open_engine
-from sharpi.cli.output.output_files import refuse_to_replace, refuse_unwritable
 from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_terminal
-from sharpi.cli.run_config import complete
-from sharpi.cli.shared_options import JsonOption
+from sharpi.cli.run_config import complete, refuse_output
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig
 from sharpi.settings.option import Option, local_option
@@ -49,8 +47,7 @@ def logits(
     ids = read_ids(tokens)
     path = model_path(model)
     config = replace(complete(context, config, path), context_size=len(ids))
-    refuse_to_replace("--output", output, (tokens, path))
-    refuse_unwritable("--output", output)
+    refuse_output("--output", output, (tokens, path))
     if output.exists() and not output.is_file():
         raise UsageError(f"cannot write {output}: it is not a regular file")
     with open_engine(config) as engine:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar
 from sharpi.cli.output.terminal import fitted, print_note
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError
 from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes, format_count

@@ -10,11 +10,10 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import Without
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import ModelArgument, ModelOption, PullOption, find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr
 from sharpi.cli.run_config import complete
-from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
 from sharpi.cli.termination import TEMPORARY
 from sharpi.errors import ClusterError, LinkError, UsageError
 from sharpi.settings import ClusterConfig, RunConfig

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
 from sharpi.settings.option import Option
 

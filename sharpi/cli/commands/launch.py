@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 import typer
 from msgspec import Struct
 
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import PullOption, find_model
 from sharpi.cli.output.terminal import print_note
-from sharpi.cli.shared_options import PullOption
 from sharpi.errors import UsageError
 from sharpi.settings.option import Option
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError, UsageError
 from sharpi.settings.option import Option, local_option
 

@@ -8,9 +8,8 @@ import typer
 from msgspec.structs import replace
 
 from sharpi.cli.command import Only
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import JsonOption, ModelArgument, ModelOption, find_model
 from sharpi.cli.run_config import OptionSources, complete
-from sharpi.cli.shared_options import JsonOption, ModelArgument, ModelOption
 from sharpi.errors import UsageError
 from sharpi.settings import USUAL_DRAFTS, RunConfig
 from sharpi.settings.option import Option, local_option

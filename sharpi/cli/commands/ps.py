@@ -3,8 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import print_stderr
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import SharpiError
 from sharpi.units import format_bytes
 

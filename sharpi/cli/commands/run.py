@@ -24,12 +24,7 @@ from sharpi.cli.chat.reply import (
     timings_line,
     verbose_lines,
 )
-from sharpi.cli.inputs import find_inputs
-from sharpi.cli.log.conversation_log import logged_run
-from sharpi.cli.output.loading import open_engine
-from sharpi.cli.output.terminal import print_stderr, word_wrap
-from sharpi.cli.run_config import OptionSources, complete
-from sharpi.cli.shared_options import (
+from sharpi.cli.inputs import (
     DisplayPromptOption,
     JsonOption,
     ModelArgument,
@@ -38,7 +33,12 @@ from sharpi.cli.shared_options import (
     PromptFileOption,
     PromptOption,
     PullOption,
+    find_inputs,
 )
+from sharpi.cli.log.conversation_log import logged_run
+from sharpi.cli.output.loading import open_engine
+from sharpi.cli.output.terminal import print_stderr, word_wrap
+from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.termination import INTERRUPTED
 from sharpi.settings import GenerationRequest, RunConfig
 from sharpi.settings.conversation import ConstraintOptions, ConversationOptions

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.inputs import find_model
+from sharpi.cli.inputs import ModelArgument, ModelOption, PullOption, find_model
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.ranks import follows, join
 from sharpi.cli.run_config import OptionSources, complete
-from sharpi.cli.shared_options import ModelArgument, ModelOption, PullOption
 from sharpi.cli.termination import exit_immediately
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig, SamplingParams

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import asdict, replace
 
+from sharpi.cli.inputs import JsonOption
 from sharpi.cli.run_config import OptionSources
-from sharpi.cli.shared_options import JsonOption
 from sharpi.errors import UsageError
 from sharpi.settings.option import Option, local_option
 
