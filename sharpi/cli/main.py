@@ -51,7 +51,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except (BrokenPipeError, BrokenStdout):
-        _forget_output()
+        _forget(sys.stdout)
         return 0  # a reader such as `head` has read all it wants
     except SharpiError as error:
         return _fail(str(error), error.exit_code)
@@ -72,12 +72,8 @@ def _print_any_character() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _forget_output() -> None:
-    """Discards buffered output that cannot be written, which Python would report at exit."""
-    _forget(sys.stdout)
-
-
 def _forget(stream: TextIO) -> None:
+    """Discards buffered output that cannot be written, which Python would report at exit."""
     with suppress(OSError):  # the stream may be a replacement without a file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -95,7 +91,7 @@ def _device_failed(error: OSError) -> int:
     """Prints the system's message for an OSError, such as a full disk; returns the exit code."""
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
-    _forget_output()
+    _forget(sys.stdout)
     where = error.filename or "cannot read or write"
     return _fail(f"{where}: {error.strerror or error}", exit_code=1)
 

@@ -75,11 +75,11 @@ def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
 
 def _close(text: str) -> list[str]:
     """Returns up to three similar names of models: files here, cached and well-known models."""
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
     from sharpi.hub.catalogue import short_names
 
     files = [each.name for each in Path().iterdir() if each.suffix.lower() == ".gguf"]
-    models = [str(model.name) for model in Cache(default_cache_folder()).all_models()]
+    models = [str(model.name) for model in Cache().all_models()]
     stems = {name.partition("/")[2].lower(): name for name in models}
     word = text.lower()
     within = [name for stem, name in stems.items() if word in stem]
@@ -158,10 +158,10 @@ def _only_model(folder: Path) -> Path:
 
 
 def _named(name: ModelName, path: Path) -> Path:
-    from sharpi.hub.cache import Cache, default_cache_folder, look_up
+    from sharpi.hub.cache import Cache, look_up
 
     try:
-        model, note = look_up(Cache(default_cache_folder()), name)
+        model, note = look_up(Cache(), name)
     except SharpiError as error:
         if name.quant is None and path.parent.is_dir():  # a mistyped path in an existing folder
             return path

@@ -86,10 +86,13 @@ _PREFIX = "models--"
 
 
 class Cache:
-    """Finds the models in one cache folder; a folder that does not exist counts as empty."""
+    """Finds the models in one cache folder, by default that of huggingface_hub.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    A folder that does not exist counts as empty.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_cache_folder()
 
     def repositories(self) -> list[str]:
         """Returns the names of all model repositories in the cache, with or without GGUF files."""

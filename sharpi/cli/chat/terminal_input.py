@@ -71,11 +71,11 @@ def _may_be_model(path: str) -> bool:
 
 def _model_names() -> list[str]:
     """Returns the full and the short names of the complete models in the cache."""
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
     from sharpi.hub.catalogue import short_names_of
 
     with suppress(SharpiError, OSError):
-        models = Cache(default_cache_folder()).all_models()
+        models = Cache().all_models()
         names = [model.name for model in models if model.is_complete]
         return [*map(str, names), *short_names_of(names)]
     return []

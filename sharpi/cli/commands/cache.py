@@ -40,13 +40,13 @@ def cache(
     """
     folder = _folder(prompt_cache)
     if action == "rm":
-        _remove(folder, keys, everything)
+        _remove_prompts(folder, keys, everything)
         return
     if keys:
         raise UsageError("list takes no keys")
     models = folder.models()
     if as_json:
-        json.dump([_record(each) for each in models], sys.stdout, ensure_ascii=False)
+        json.dump([_prompts_record(each) for each in models], sys.stdout, ensure_ascii=False)
         print()
         return
     for each in models:
@@ -65,18 +65,18 @@ def _folder(path: Path | None) -> "CacheFolder":
     return CacheFolder(path, max_bytes=0)
 
 
-def _remove(folder: "CacheFolder", keys: Sequence[str] | None, everything: bool) -> None:
+def _remove_prompts(folder: "CacheFolder", keys: Sequence[str] | None, everything: bool) -> None:
     if everything == bool(keys):
         raise UsageError("rm needs the keys of models, or --all")
     models = folder.models()
-    chosen = models if everything else [_named(models, key) for key in keys or ()]
+    chosen = models if everything else [_with_key(models, key) for key in keys or ()]
     for each in chosen:
         folder.remove(each)
     count = sum(each.num_bytes for each in chosen)
     print_stderr(f"Removed {format_bytes(count)}.")
 
 
-def _named(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
+def _with_key(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
     """Returns the folder whose key begins with `key`; raises UsageError for none or several."""
     found = [each for each in models if each.key.startswith(key)]
     if len(found) == 1 and key:
@@ -92,7 +92,7 @@ def _line(model: "ModelFolder") -> str:
     return f"{model.key[:_KEY_WIDTH]}  {used}  {size:>9}  {name}"
 
 
-def _record(model: "ModelFolder") -> dict[str, Any]:
+def _prompts_record(model: "ModelFolder") -> dict[str, Any]:
     return {
         "key": model.key,
         "model": model.about.get("model"),

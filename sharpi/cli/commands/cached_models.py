@@ -27,9 +27,9 @@ def list_models(as_json: JsonOption = False) -> None:
     run, chat, serve and the other commands take these names. A model that is not complete is
     marked; `sharpi pull` resumes its download and `sharpi rm` removes it.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
 
-    cache = Cache(default_cache_folder())
+    cache = Cache()
     models = cache.all_models()
     if as_json:
         print(
@@ -121,10 +121,10 @@ def rm(
     Content that another revision also uses stays. A program that runs the model keeps it until it
     exits.
     """
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
     from sharpi.hub.removal import Removal
 
-    cache = Cache(default_cache_folder())
+    cache = Cache()
     models = _named(cache, parse_name(name))
     removal = Removal(cache, models)
     if not yes and not _is_sure(models[0].name, removal):

@@ -115,7 +115,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.model.config import read_config
     from sharpi.tiers.notes import draft_notes
 
-    hardware = probe_hardware(config.instruction_set, with_gpu=_needs_free_vram(config))
+    hardware = probe_hardware(config.instruction_set, with_gpu=config.device != "cpu" and config.vram is None)
     hardware = _with_named_gpus(hardware, config)
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
@@ -148,11 +148,6 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
         )
     named = tuple(free[index] for index in config.gpus)
     return replace(hardware, free_vram=named[0], free_vrams=named)
-
-
-def _needs_free_vram(config: RunConfig) -> bool:
-    """Returns whether to measure the free memory of GPUs: not with --vram or --device cpu."""
-    return config.device != "cpu" and config.vram is None
 
 
 def _rates(

@@ -114,9 +114,9 @@ def _resumed(received: int) -> str:
 
 def fetch(name: ModelName) -> "Pulled":
     """Downloads the missing files of a model; raises HubError, and click's Exit after Ctrl-C."""
-    from sharpi.hub.cache import Cache, default_cache_folder
+    from sharpi.hub.cache import Cache
 
-    cache = Cache(default_cache_folder())
+    cache = Cache()
     from sharpi.hub.pull import Puller
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # sharpi reports everything itself
