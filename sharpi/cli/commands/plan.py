@@ -115,7 +115,9 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.model.config import read_config
     from sharpi.tiers.notes import draft_notes
 
-    hardware = probe_hardware(config.instruction_set, with_gpu=config.device != "cpu" and config.vram is None)
+    hardware = probe_hardware(
+        config.instruction_set, with_gpu=config.device != "cpu" and config.vram is None
+    )
     hardware = _with_named_gpus(hardware, config)
     if config.device == "cuda" and config.vram is None and not hardware.free_vram:
         raise UsageError("--device cuda: no GPU was found; give --vram SIZE to plan for one")
