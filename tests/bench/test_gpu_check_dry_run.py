@@ -142,18 +142,17 @@ def test_the_whole_command(tmp_path: Path) -> None:
     command = [
         *("bash", str(ROOT / "bench-scripts" / "gpu_check.sh"), "--dry-run"),
         *("--output", str(tmp_path), "--folder", str(tmp_path / "work")),
-        *("--only", "packages,synthetic,resident,again,quarter,skewed,residency,llama_cpp"),
+        *("--only", "packages,synthetic,resident,again,skewed,residency,llama_cpp"),
     ]
     environment = os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split()[0] for line in done.stdout.splitlines()]
-    assert lines == ["passed"] * 7 + ["skipped", "report:"]
+    assert lines == ["passed"] * 6 + ["skipped", "report:"]
     data = json.loads((tmp_path / "gpu-check-dry-run.json").read_text())
     found = {step["name"]: step["findings"]["figures"] for step in data["steps"]}
-    assert found["resident"]["tokens"] == found["quarter"]["tokens"] == found["again"]["tokens"]
+    assert found["resident"]["tokens"] == found["again"]["tokens"]
     assert found["resident"]["vram_slots"] == [8, 8]
-    assert found["quarter"]["vram_slots"] == [2, 2]
     assert "rows" not in found["again"]
     loads = {load["percent"]: load for load in found["residency"]["loads"]}
     assert set(loads) == {25, 100, None}
