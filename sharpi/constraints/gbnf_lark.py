@@ -75,10 +75,7 @@ class _Writer:
         return f"({text})" if isinstance(node, Concatenation | Alternation) else text
 
     def _rule(self, node: Node) -> str:
-        """Returns a node of a recursive rule in Lark's notation.
-
-        Its parts without recursion become terminals.
-        """
+        """Returns a node of a recursive rule in Lark's notation."""
         if self._is_terminal(node):
             return self._terminal(self._text(node))
         match node:

@@ -118,10 +118,7 @@ def run_child(module: str, text: str) -> Any:
 
 
 def _output_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
-    """Passes `text` to a child's standard input and returns the child's standard output.
-
-    Raises BusyError if the child gets no CPU time for a minute, or has not ended after ten minutes.
-    """
+    """Passes `text` to a child's standard input and returns the child's standard output."""
     seconds, num_idle = 0.0, 0
     for wait in range(_MAX_WAITS):
         try:

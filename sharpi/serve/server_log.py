@@ -68,10 +68,7 @@ class ServerLog(logging.Handler):
                 _write_all(self._descriptor, line)
 
     def _next(self) -> list[str] | None:
-        """Waits for the next line, and returns it in a list; returns None when the log ends.
-
-        If lines before it were dropped, a note with their number precedes it.
-        """
+        """Waits for the next line, and returns it in a list; returns None when the log ends."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._is_ending)
             if not self._waiting:

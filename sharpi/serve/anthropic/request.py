@@ -63,10 +63,7 @@ def messages_of(body: CountBody) -> list[Message]:
 
 
 def _messages(body: MessageBody, refuses: str | None) -> list[Message]:
-    """Converts one message to OpenAI's form, in which each tool result is a separate message.
-
-    The tool results precede the text.
-    """
+    """Converts one message to OpenAI's form, in which each tool result is a separate message."""
     if isinstance(body.content, str):
         return [{"role": body.role, "content": body.content}]
     if body.role == "assistant":
@@ -249,10 +246,7 @@ def _output_config(body: CountBody) -> tuple[Effort | None, AnswerShape]:
 
 
 def _without_prefill(messages: list[Message]) -> tuple[list[Message], str]:
-    """Returns the messages without a final assistant message, and the text of that message.
-
-    The model continues that text; it is empty if the last message is not the assistant's.
-    """
+    """Returns the messages without a final assistant message, and the text of that message."""
     last = messages[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
         return messages, ""

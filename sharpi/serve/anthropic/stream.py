@@ -105,10 +105,7 @@ class Messages(Answering):
                 yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _in_block(self, kind: str, empty: Event) -> Iterator[Event]:
-        """Yields the events that close the open block, and open a block of type `kind`.
-
-        Yields nothing if the open block has that type already. `empty` is the new block's content.
-        """
+        """Yields the events that close the open block, and open a block of type `kind`."""
         if self._open == kind:
             return
         yield from self._close()

@@ -161,10 +161,7 @@ class AnswerConstraint:
         return self._dialogue.call_grammar(tools, choice) or _START
 
     def _call_or_shape(self) -> str:
-        """Returns the Lark grammar of an answer that is either tool calls or JSON.
-
-        Raises ApiError if the text must match a grammar, or the model's format does not allow both.
-        """
+        """Returns the Lark grammar of an answer that is either tool calls or JSON."""
         shape = self._call.shape
         if shape.kind == "grammar" or self._dialogue.form.reasoning is not None:
             raise invalid_request(

@@ -213,6 +213,12 @@ class GenerationBody(SamplingBody):
     response_format: FormatBody | None = None
     json_schema: Schema | None = None  # llama.cpp's name of the schema of the answer
     grammar: str | None = None  # GBNF, or Lark in llguidance's dialect
+    stream_options: StreamOptions | None = None
+
+    @property
+    def includes_usage(self) -> bool:
+        """True if a stream ends with its usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 def generation_of(

@@ -164,10 +164,7 @@ class PromptMemory:
         return data.removeprefix(b" ") if self._tokenizer.adds_space else data
 
     def _longest_beginning(self, text: str) -> tuple[str, "array[int]"] | None:
-        """Returns the longest stored beginning of `text` with its ids, and marks it as used.
-
-        Returns None if no beginning is stored.
-        """
+        """Returns the longest stored beginning of `text` with its ids, and marks it as used."""
         with self._lock:
             found = max(
                 (each for each in self._ids if text.startswith(each)), key=len, default=None

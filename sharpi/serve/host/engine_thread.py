@@ -18,7 +18,7 @@ from sharpi.engine.scheduling.request import RequestId
 from sharpi.errors import ModelFileError
 from sharpi.serve.host.answer_group import QueuedAnswer
 from sharpi.serve.host.hosted_model import HostedModel, Loaded, release_memory
-from sharpi.serve.http.errors import not_loaded, stopping, unreadable_model
+from sharpi.serve.http.errors import stopping, unavailable, unreadable_model
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0  # between two checks of the file of an unused model
@@ -146,10 +146,7 @@ class EngineThread:
         return has_worked
 
     def _wait_idle(self) -> None:
-        """Waits for a call; unloads the model if it was idle for `idle_seconds`.
-
-        A model is also unloaded if its file was written to.
-        """
+        """Waits for a call; unloads the model if it was idle for `idle_seconds`."""
         with self._wake:
             if not self._queued_calls and not self._is_closing:
                 self._wake.wait(self._wait_seconds())
@@ -200,7 +197,8 @@ class EngineThread:
         except Exception as error:
             self.model.failure = "the model cannot be loaded"
             self._log(f"the model cannot be loaded: {error}")
-            raise not_loaded() from error
+            message = "the model cannot be loaded; the server's log says why"
+            raise unavailable(message) from error
 
     def _load_now(self) -> Loaded:
         try:

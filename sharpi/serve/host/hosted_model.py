@@ -12,7 +12,7 @@ from sharpi.engine.sampling.generation_state import FinishInfo
 from sharpi.engine.scheduling.scheduler import Scheduler
 from sharpi.errors import ClusterError, ModelFileError
 from sharpi.experts.stats.stats import ExpertStats
-from sharpi.serve.http.errors import lost_rank, unreadable_model
+from sharpi.serve.http.errors import unavailable, unreadable_model
 from sharpi.system.process import trim_heaps
 
 _MORE_BYTES = 1 << 20  # bytes of a body beyond its prompt, for schemas, tools and names
@@ -78,7 +78,8 @@ class HostedModel:
         if isinstance(error, ClusterError):  # the next request loads the model again
             self.failure = "a machine that runs part of the model is lost"
             self._log(f"the model is unloaded: {error}")
-            return FinishInfo("error", error=lost_rank())
+            lost = "a machine that runs part of the model is lost; the server's log says which"
+            return FinishInfo("error", error=unavailable(lost))
         self._log(f"a step failed, and {num_answers} answers with it: {error!r}")
         return FinishInfo("error", error=error)
 

@@ -17,7 +17,7 @@ from sharpi.serve.host.engine_thread import EngineThread
 from sharpi.serve.host.hosted_model import MOST_BODY_BYTES, Loaded
 from sharpi.serve.host.metrics import Metrics
 from sharpi.serve.http.access import Admission, client_of
-from sharpi.serve.http.errors import ApiError, stopping, unknown_model
+from sharpi.serve.http.errors import stopping, unavailable, unknown_model
 from sharpi.settings import SamplingParams
 from sharpi.tokenizer.tokenizer import Tokenizer
 
@@ -139,7 +139,7 @@ class ModelHost:
         """The tokenizer of the loaded model; raises ApiError 503 if none is loaded."""
         loaded = self._thread.model.loaded
         if loaded is None:
-            raise ApiError(503, "the model is not loaded; try again", "unavailable")
+            raise unavailable("the model is not loaded; try again")
         return loaded.engine.tokenizer
 
     @contextmanager
@@ -201,7 +201,7 @@ class ModelHost:
         """Calls `view` with the model between two steps; raises ApiError 503 if none is loaded."""
         found = await self.inspect_if_loaded(lambda loaded: (view(loaded),))
         if found is None:
-            raise ApiError(503, "the model was unloaded; try again", "unavailable")
+            raise unavailable("the model was unloaded; try again")
         return found[0]
 
     def stop(self) -> None:

@@ -75,26 +75,19 @@ def unknown_model(name: str, known: str) -> ApiError:
     return ApiError(404, message, "model_not_found", "model")
 
 
-def not_loaded() -> ApiError:
-    """Returns ApiError 503: the model cannot be loaded."""
-    return ApiError(503, "the model cannot be loaded; the server's log says why", "unavailable")
+def unavailable(message: str) -> ApiError:
+    """Returns ApiError 503."""
+    return ApiError(503, message, "unavailable")
 
 
 def unreadable_model() -> ApiError:
     """Returns ApiError 503: the model's file was truncated or changed while it was in use."""
-    message = "the model's file was changed or cannot be read any more; the server's log says more"
-    return ApiError(503, message, "unavailable")
-
-
-def lost_rank() -> ApiError:
-    """Returns ApiError 503: a machine that runs part of the model has failed."""
-    message = "a machine that runs part of the model is lost; the server's log says which"
-    return ApiError(503, message, "unavailable")
+    return unavailable("the model's file was changed or cannot be read any more; see the log")
 
 
 def stopping() -> ApiError:
     """Returns ApiError 503: the server is shutting down."""
-    return ApiError(503, "the server is stopping", "unavailable")
+    return unavailable("the server is stopping")
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -30,36 +30,28 @@ def named_event(data: dict[str, Any]) -> bytes:
 
 
 async def event_stream(
-    events: Events,
-    error_event: Callable[[ApiError], bytes],
-    headers: Mapping[str, str] | None = None,
+    events: Events, error_event: Callable[[ApiError], bytes], headers: Mapping[str, str]
 ) -> "EventResponse":
     """Waits for the first event, and returns the response that streams all events.
 
     An error before the first event is raised; a later error is sent as an `error_event`.
     """
     try:
-        return EventResponse(await anext(events), events, error_event, headers or {})
+        first = await anext(events)
     except BaseException:
         await events.aclose()
         raise
+    content = _guarded(first, events, error_event)
+    return EventResponse(events, content, headers={**_HEADERS, **headers})
 
 
 class EventResponse(StreamingResponse):
-    """Sends each event as it arrives, and closes the generator however the response ends."""
+    """Sends each event as it arrives, and closes `events` however the response ends."""
 
-    def __init__(
-        self,
-        first: bytes,
-        events: Events,
-        error_event: Callable[[ApiError], bytes],
-        headers: Mapping[str, str],
-    ) -> None:
-        super().__init__(
-            _guarded(first, events, error_event),
-            media_type="text/event-stream",
-            headers={**_HEADERS, **headers},
-        )
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Events, content: Events, headers: Mapping[str, str]) -> None:
+        super().__init__(content, headers=headers)
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -99,10 +99,7 @@ class RequestGuard:
 
 
 def _to_origin_form(scope: Scope) -> None:
-    """Rewrites the request `GET http://host/path` to `GET /path` (RFC 9112, 3.2.2).
-
-    The host replaces the Host header.
-    """
+    """Rewrites the request `GET http://host/path` to `GET /path` (RFC 9112, 3.2.2)."""
     if not scope["path"].startswith(_SCHEME):
         return
     host, slash, path = scope["path"].removeprefix(_SCHEME).partition("/")
@@ -157,10 +154,7 @@ def _has_body(headers: Mapping[str, str]) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers with names in lower case; the last header of each name is used.
-
-    Raises ApiError for two different values of Host or of Origin.
-    """
+    """Returns the headers with names in lower case; the last header of each name is used."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

@@ -13,7 +13,6 @@ from sharpi.serve.chat.generation_body import (
     GenerationBody,
     Limit,
     NumLogprobs,
-    StreamOptions,
 )
 from sharpi.serve.http.body import Body
 from sharpi.serve.http.errors import raise_invalid
@@ -85,33 +84,30 @@ class ToolBody(Body):
 
 
 class NamedTool(Body):
-    """The name of a tool."""
-
-    name: str
-
-
-class AllowedTool(Body):
-    """One of the tools that may be called, by its name."""
+    """A tool by its name, which may be under `function`."""
 
     name: str | None = None
-    function: NamedTool | None = None
+    function: "NamedTool | None" = None
+
+    @property
+    def tool(self) -> str | None:
+        """The tool's name."""
+        return self.name if self.function is None else self.function.name
 
 
 class AllowedTools(Body):
     """The tools that may be called."""
 
-    tools: list[AllowedTool]
+    tools: list[NamedTool]
     mode: Literal["auto", "required"] | None = None
 
 
-class ChoiceBody(Body):
+class ChoiceBody(NamedTool, kw_only=True):
     """The tool that must be called, or the tools that may be called."""
 
     type: str
-    name: str | None = None
-    function: NamedTool | None = None
     mode: Literal["auto", "required"] | None = None
-    tools: list[AllowedTool] | None = None
+    tools: list[NamedTool] | None = None
     allowed_tools: AllowedTools | None = None
 
 
@@ -130,7 +126,6 @@ class ChatBody(GenerationBody, kw_only=True):
     tool_choice: Mode | ChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
-    stream_options: StreamOptions | None = None
     return_progress: bool | None = None  # a stream begins with the progress of the prompt
     continue_final_message: bool | None = None  # the last message is the beginning of the answer
     add_generation_prompt: bool | None = None
@@ -144,13 +139,6 @@ class CompletionsBody(GenerationBody, kw_only=True):
     best_of: int | None = None  # must equal n, because every answer is sent
     echo: bool | None = None
     logprobs: bool | NumLogprobs | None = None  # llama.cpp's clients also send true or false
-    stream_options: StreamOptions | None = None
-
-
-class ReasoningPart(Body):
-    """A part of a reasoning item, or of its summary."""
-
-    text: str = ""
 
 
 class InputItem(Body):
@@ -159,7 +147,7 @@ class InputItem(Body):
     type: str | None = None  # absent for a message
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: Content | None = None
-    summary: list[ReasoningPart] | None = None
+    summary: list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None

@@ -56,8 +56,7 @@ class ChatAnswers(Answering):
             requests = [replace(each, wants_progress=True) for each in requests]
         super().__init__(host, requests, is_stream=body.stream, notes=call.notes)
         self._tokenizer = model.tokenizer
-        options = body.stream_options
-        self._includes_usage = options is not None and bool(options.include_usage)
+        self._includes_usage = body.includes_usage
 
     async def whole(self) -> dict[str, Any]:
         collected = await collect(self.host, self.prompt_requests)

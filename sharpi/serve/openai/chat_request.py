@@ -116,17 +116,14 @@ def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] 
     if not isinstance(body, ChoiceBody):
         return ToolChoice(body or "auto"), None
     if body.type in ("function", "custom"):
-        name = body.function.name if body.function is not None else body.name
-        return ToolChoice(
-            "required", name or raise_invalid("tool_choice", "must have a tool's name")
-        ), None
+        name = body.tool or raise_invalid("tool_choice", "must have a tool's name")
+        return ToolChoice("required", name), None
     if body.type != "allowed_tools":
         raise_invalid("tool_choice.type", f"'{body.type[:40]}' is no tool that the model can call")
     mode, tools = body.mode, body.tools
     if body.allowed_tools is not None:
         mode, tools = body.allowed_tools.mode, body.allowed_tools.tools
-    names = {each.name if each.function is None else each.function.name for each in tools or ()}
-    allowed = {name for name in names if name is not None}
+    allowed = {each.tool for each in tools or () if each.tool is not None}
     if not allowed:
         raise_invalid("tool_choice", "must have the names of tools")
     return ToolChoice("required" if mode == "required" else "auto"), allowed
@@ -204,10 +201,7 @@ def _message(body: MessageBody, refuses: str | None) -> Message:
 
 
 def _assistant(body: MessageBody) -> Message:
-    """Returns the fields of an assistant message that hold its reasoning and tool calls.
-
-    The reasoning may be in `reasoning_content` or `reasoning`.
-    """
+    """Returns the fields of an assistant message that hold its reasoning and tool calls."""
     reasoning = body.reasoning_content or body.reasoning
     message: Message = {"reasoning_content": reasoning} if reasoning else {}
     calls = [_call(each) for each in body.tool_calls or ()]

@@ -42,8 +42,7 @@ class Completions(Answering):
         )
         super().__init__(host, requests, is_stream=body.stream)
         self._echoes, self._tokenizer = bool(body.echo), model.tokenizer
-        options = body.stream_options
-        self._includes_usage = options is not None and bool(options.include_usage)
+        self._includes_usage = body.includes_usage
 
     async def whole(self) -> dict[str, Any]:
         choices = await self._choices()

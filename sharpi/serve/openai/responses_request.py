@@ -75,7 +75,7 @@ def _add_message(messages: list[Message], item: InputItem, refuses: str | None) 
 
 def _reasoning(item: InputItem) -> str:
     """Returns the text of a reasoning item, or its summaries if the text is missing."""
-    return text_of(item.content) or "\n".join(part.text for part in item.summary or ())
+    return text_of(item.content) or text_of(item.summary) or ""
 
 
 def _add_call(messages: list[Message], item: InputItem, arguments: str) -> None:
@@ -84,11 +84,7 @@ def _add_call(messages: list[Message], item: InputItem, arguments: str) -> None:
 
 
 def _assistant(messages: list[Message], key: str, text: str) -> None:
-    """Adds a text under `key` to the last message, if it is the assistant's.
-
-    Otherwise adds a new message, also if the last one has tool calls or a text under `key`, or if
-    reasoning would follow its content.
-    """
+    """Adds a text under `key` to the last message, if it is the assistant's."""
     turn = _turn(messages)
     if turn.get(key) or turn.get("tool_calls") or (key != "content" and turn.get("content")):
         turn = {"role": "assistant", "content": ""}

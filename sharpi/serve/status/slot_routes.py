@@ -14,7 +14,7 @@ from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.body import Body
 from sharpi.serve.http.endpoint import Endpoint, prepared
-from sharpi.serve.http.errors import ApiError, invalid_request
+from sharpi.serve.http.errors import ApiError, invalid_request, unavailable
 
 _MAX_NAME_BYTES = 200
 _NOT_SUPPORTED = "this server saves no slots; --slot-save-path DIR names the folder for them"
@@ -73,10 +73,7 @@ class SlotRoutes:
         return number
 
     async def _done(self, action: str, number: int, path: Path) -> tuple[int, int]:
-        """Saves or restores a slot between two steps; returns its numbers of tokens and bytes.
-
-        Raises ApiError if the file is missing or unusable.
-        """
+        """Saves or restores a slot between two steps; returns its numbers of tokens and bytes."""
         key = await self._key(path.parent)
 
         def work(loaded: Loaded) -> tuple[int, int]:
@@ -104,7 +101,7 @@ class SlotRoutes:
         digest = ModelDigest(folder, parts)
         found = digest.known() or await asyncio.to_thread(digest.compute)
         if found is None:
-            raise ApiError(503, "the model's file was changed; try again", "unavailable")
+            raise unavailable("the model's file was changed; try again")
         return key_of(found, arithmetic)
 
 
