@@ -1,12 +1,13 @@
 """Chooses the slot policy and the predictor of a run: those that the user requests, or defaults."""
 
 import re
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from sharpi.errors import UsageError
-from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_settings import (
+    PREDICTOR_NAMES,
     PolicyKind,
     PolicySettings,
     all_fit,
@@ -14,9 +15,11 @@ from sharpi.experts.policy_settings import (
     default_load_budget,
     policy_kind,
 )
-from sharpi.experts.profile import ExpertProfile
 from sharpi.ops.slot_rules import whole
 from sharpi.settings import ExpertConfig
+
+if TYPE_CHECKING:
+    from sharpi.experts.profile import ExpertProfile
 
 _FLOAT_BYTES, _LINE_FLOATS = 4, 16
 _VECTORS = 4  # bias, scores, previous scores, errors
@@ -103,7 +106,7 @@ class ExpertShape(Struct, frozen=True):
 
 
 def choose_policy(
-    config: ExpertConfig, shape: ExpertShape, profile: ExpertProfile | None
+    config: ExpertConfig, shape: ExpertShape, profile: "ExpertProfile | None"
 ) -> PolicySettings:
     """Returns the slot policy's settings; raises UsageError for unknown names and expert ids.
 
@@ -235,7 +238,7 @@ def _warm_pin(config: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int
     return shape.experts_per_token if kind is PolicyKind.LRU and has_many else 0
 
 
-def _ranked(profile: ExpertProfile | None, shape: ExpertShape) -> tuple[tuple[int, ...], ...]:
+def _ranked(profile: "ExpertProfile | None", shape: ExpertShape) -> tuple[tuple[int, ...], ...]:
     if profile is None:
         return ()
     return tuple(profile.ranked(layer) for layer in range(len(shape.slots)))

@@ -9,6 +9,11 @@ from msgspec.structs import replace
 from sharpi.errors import UsageError
 from sharpi.ops.slot_rules import whole
 
+# The predictors from routes alone, numbered as PredictorKind in predictor.h.
+PREDICTORS = ("last-token", "last-layer", "both", "frequency")
+ROUTER = "router"  # runs the next layer's router on the current layer's input
+PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
+
 
 class PolicyKind(IntEnum):
     """The kinds of policies, with their numbers in kernels/slot_rules.h."""

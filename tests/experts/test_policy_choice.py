@@ -9,7 +9,6 @@ from reference_learned import Learned
 from reference_learned_map import LearnedMap
 
 from sharpi.errors import UsageError
-from sharpi.experts.native.feed import PREDICTOR_NAMES
 from sharpi.experts.policy_choice import (
     DEFAULT_PREDICTOR,
     ExpertShape,
@@ -20,7 +19,7 @@ from sharpi.experts.policy_choice import (
     parse_ids,
     pin_note,
 )
-from sharpi.experts.policy_settings import POLICIES, PolicyKind, PolicySettings
+from sharpi.experts.policy_settings import POLICIES, PREDICTOR_NAMES, PolicyKind, PolicySettings
 from sharpi.experts.profile import ExpertProfile
 from sharpi.settings import ExpertConfig
 

@@ -156,11 +156,6 @@ class CpuPart(RecordedPart[Program]):
         program.run(self._step, self._pool, threads)
         self._tier.end_step(count, time.perf_counter() - start)
 
-    def count_barriers(self) -> int:
-        """Returns the number of thread barriers in a step of the same shape as the latest one."""
-        assert self._latest is not None
-        return self._latest.barriers(self._step)
-
     def largest(self) -> int:
         assert self._latest is not None
         logits = self._latest.logits[0]

@@ -156,10 +156,10 @@ class HeadPart(DraftHead):
         s = self._settings
         threads = s.num_threads if count <= _DECODED else s.num_batch_threads
         if self._experts is not None:
-            self._experts.begin_step(count)
+            self._experts.feed.begin_step(may_predict=False, is_prompt=count > 1)
         program.run(step, self._pool, threads)
         if self._experts is not None:
-            self._experts.end_step()
+            self._experts.feed.check_step()
         return program
 
     def _recorder(self) -> Recorder:
@@ -190,14 +190,6 @@ class HeadExperts:
         self._store = ExpertStore(layout, settings, self._policy)
         self.feed = ExpertFeed(self._store, None, used)
         self._store.start()
-
-    def begin_step(self, num_tokens: int) -> None:
-        """Begins a step of the head."""
-        self.feed.begin_step(may_predict=False, is_prompt=num_tokens > 1)
-
-    def end_step(self) -> None:
-        """Ends a step; raises ModelFileError if an expert could not be read."""
-        self.feed.check_step()
 
     def close(self) -> None:
         """Ends the reads and frees the slots."""

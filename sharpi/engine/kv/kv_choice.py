@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from msgspec import Struct
-
 from sharpi.gguf.header import is_routed, layer_of
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
@@ -23,28 +21,6 @@ from sharpi.units import format_bytes
 _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
 
 
-class GpuFit(Struct, frozen=True, order=True):
-    """The layers and slots for which GPUs have room beside a whole context's keys and values.
-
-    `num_layers` counts the layers on GPUs. `slots` is the fewest expert slots of any layer with
-    slots, but at most `recommended`. Both numbers of slots are 0 if no layer has slots.
-    """
-
-    num_layers: int
-    slots: int
-    recommended: int
-
-
-class KvOnGpu(Struct, frozen=True):
-    """The layers that GPUs compute, and the reason why f16 takes too much VRAM.
-
-    `why_not_f16` is None if it does not.
-    """
-
-    layers: frozenset[int] = frozenset()
-    why_not_f16: str | None = None
-
-
 def choose_on_gpu(
     config: RunConfig,
     file: GgufFile,
@@ -52,15 +28,16 @@ def choose_on_gpu(
     hardware: HardwareInfo,
     positions: int,
     window_pages: int = 0,
-) -> KvOnGpu:
+) -> tuple[frozenset[int], str | None]:
     """Returns the layers that GPUs compute with f16 keys and values of a whole context.
 
-    `why_not_f16` is set if q8_0 leaves room for more. Without a GPU there are no layers.
+    Also returns the reason why f16 takes too much VRAM, if q8_0 leaves room for more layers or
+    slots, else None. Without a GPU there are no layers.
     `window_pages` is as for `kv_bytes`.
     """
     vrams = usable_vrams(config, hardware)
     if not vrams:
-        return KvOnGpu()
+        return frozenset(), None
     settings = _provisional_settings(config, positions, window_pages)
 
     def planned(kind: KvType) -> TierPlan:
@@ -70,7 +47,7 @@ def choose_on_gpu(
 
     f16, q8 = planned("f16"), planned("q8_0")
     needed = kv_bytes(model.attention, positions, window_pages=window_pages)
-    return KvOnGpu(_on_gpu(f16), _why_not_f16(f16, q8, model.num_layers, needed, sum(vrams)))
+    return _on_gpu(f16), _why_not_f16(f16, q8, model.num_layers, needed, sum(vrams))
 
 
 def _why_not_f16(
@@ -78,14 +55,15 @@ def _why_not_f16(
 ) -> str | None:
     """Returns the reason against f16 if q8_0 leaves room for more layers or slots, else None."""
     f16, q8 = _gpu_fit(f16_plan), _gpu_fit(q8_plan)
-    if q8 <= f16:
+    if q8 <= f16:  # fewer layers, or as many with fewer slots
         return None
+    (layers, slots, _), (more_layers, more_slots, recommended) = f16, q8
     needed, of_layers = format_bytes(f16_bytes), f"of {num_layers} layers"
     beside = f"f16 would take {needed}, and beside it {format_bytes(vram)} of VRAM would have room"
-    if q8.num_layers > f16.num_layers:
-        return f"{beside} for {f16.num_layers} {of_layers}, not for {q8.num_layers}"
-    wanted = f"of the {q8.recommended} recommended experts of a layer"
-    return f"{beside} for {f16.slots} {wanted}, not for {q8.slots}"
+    if more_layers > layers:
+        return f"{beside} for {layers} {of_layers}, not for {more_layers}"
+    wanted = f"of the {recommended} recommended experts of a layer"
+    return f"{beside} for {slots} {wanted}, not for {more_slots}"
 
 
 def _provisional_settings(config: RunConfig, positions: int, window_pages: int) -> EngineSettings:
@@ -120,14 +98,15 @@ def _on_gpu(plan: TierPlan) -> frozenset[int]:
     return frozenset(i for place in plan.gpus for i in place.layers)
 
 
-def _gpu_fit(plan: TierPlan) -> GpuFit:
+def _gpu_fit(plan: TierPlan) -> tuple[int, int, int]:
+    """Returns the layers on GPUs, and the fewest slots of a layer with its recommended number."""
     on_gpu = _on_gpu(plan)
     counts = [
         (min(layer.vram_slots, layer.recommended_slots), layer.recommended_slots)
         for layer in plan.layers
         if layer.index in on_gpu and layer.num_experts
     ]
-    return GpuFit(len(on_gpu), *min(counts, default=(0, 0)))
+    return len(on_gpu), *min(counts, default=(0, 0))
 
 
 _F16, _Q8_0 = KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")
@@ -149,12 +128,11 @@ def choose_kv_types(
     if config.kv_type or config.key_type or config.value_type:
         default = config.kv_type or "f16"
         return KvTypes(config.key_type or default, config.value_type or default), ()
-    on_gpu = choose_on_gpu(config, file, model, hardware, num_positions, window_pages)
-    reason = on_gpu.why_not_f16
+    on_gpu, reason = choose_on_gpu(config, file, model, hardware, num_positions, window_pages)
     if reason is None:
-        shapes = [shape for shape in model.attention if shape.layer not in on_gpu.layers]
+        shapes = [shape for shape in model.attention if shape.layer not in on_gpu]
         needed = kv_bytes(shapes, num_positions, _F16, window_pages)
-        reason = _why_not_in_ram(needed, _free_bytes(config, file, hardware, on_gpu.layers))
+        reason = _why_not_in_ram(needed, _free_bytes(config, file, hardware, on_gpu))
     if reason is None or not supports_kv_types(model.attention, _Q8_0):
         return _F16, ()
     halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))

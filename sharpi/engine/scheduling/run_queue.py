@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import count
-from threading import Lock
 
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import Request, RequestId
@@ -112,38 +111,31 @@ class RunQueue:
 class Inbox:
     """New requests, and the ids of requests to cancel, on their way to the scheduler.
 
-    Any thread adds to it, and the engine's thread empties it; `has_items` may be read unlocked.
+    Any thread adds to it, and the engine's thread empties it: each call below is one step of a
+    deque or of a counter, which no other thread interrupts.
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._requests: deque[Request] = deque()
-        self._cancelled: set[RequestId] = set()
-        self._last_number = 0
-        self.has_items = False
+        self._cancelled: deque[RequestId] = deque()
+        self._numbers = count(1)
+        self.put, self.cancel = self._requests.append, self._cancelled.append
 
     def __len__(self) -> int:
         return len(self._requests)
 
+    @property
+    def has_items(self) -> bool:
+        """True if a request or the id of one has come since the last `empty`."""
+        return bool(self._requests or self._cancelled)
+
     def number(self) -> RequestId:
-        with self._lock:
-            self._last_number += 1
-            return RequestId(self._last_number)
+        return RequestId(next(self._numbers))
 
-    def put(self, request: Request) -> None:
-        with self._lock:
-            self._requests.append(request)
-            self.has_items = True
+    def empty(self) -> tuple[list[Request], set[RequestId]]:
+        """Removes and returns the requests and cancelled ids that came since the last call.
 
-    def cancel(self, request_id: RequestId) -> None:
-        with self._lock:
-            self._cancelled.add(request_id)
-            self.has_items = True
-
-    def empty(self) -> tuple[deque[Request], set[RequestId]]:
-        """Removes and returns the requests and cancelled ids that came since the last call."""
-        with self._lock:
-            requests, cancelled = self._requests, self._cancelled
-            self._requests, self._cancelled = deque(), set()
-            self.has_items = False
-            return requests, cancelled
+        Takes the ids first, so that the request of each has come, too.
+        """
+        cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
+        return [self._requests.popleft() for _ in range(len(self._requests))], cancelled

@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from sharpi.errors import UsageError
 from sharpi.experts.native.native_policy import NativeTrace, native_trace
 from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.policy_settings import PREDICTORS, ROUTER
 from sharpi.experts.trace.trace import Steps
 from sharpi.native import declare
 from sharpi.ops.cpu.library import load_library
 
-# The predictors from routes alone, numbered as PredictorKind in predictor.h.
-PREDICTORS = ("last-token", "last-layer", "both", "frequency")
-ROUTER = "router"  # runs the next layer's router on the current layer's input
 _ROUTES_BESIDE = {ROUTER: "both"}  # predicts the first layer, which has no router before it
-PREDICTOR_NAMES = (*PREDICTORS, ROUTER)
 
 
 class FeedCounts(Structure):

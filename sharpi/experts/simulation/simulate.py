@@ -12,10 +12,11 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.errors import UsageError
-from sharpi.experts.native.feed import PREDICTORS, NativePredictor
+from sharpi.experts.native.feed import NativePredictor
 from sharpi.experts.native.native_policy import NativePolicy, native_trace, policy_library
 from sharpi.experts.policy_settings import (
     POLICIES,
+    PREDICTORS,
     Counts,
     PolicyKind,
     PolicySettings,

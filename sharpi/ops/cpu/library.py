@@ -33,7 +33,6 @@ def load_library() -> ctypes.CDLL:
         "sharpi_program_destroy": (None, [c_void_p]),
         "sharpi_program_add": (c_int, [c_void_p, c_int, c_void_p, c_size_t]),
         "sharpi_program_share_rows": (None, [c_void_p]),
-        "sharpi_program_barriers": (c_int, [c_void_p, POINTER(abi.Step)]),
         "sharpi_program_page_spans": (
             c_int64,
             [c_void_p, c_void_p, POINTER(abi.PageSpan), c_int64],

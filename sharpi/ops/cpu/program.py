@@ -134,10 +134,6 @@ class Program:
                 "not enough memory for the engine's buffers; lower --batch-size or -c"
             )
 
-    def barriers(self, step: abi.Step) -> int:
-        """Counts the thread barriers in one run of a step."""
-        return int(self._library.sharpi_program_barriers(self._handle, ctypes.byref(step)))
-
     def page_spans(self, pool: ThreadPool) -> "list[abi.PageSpan]":
         """Returns the address ranges of the weights, each with the NUMA node that reads it."""
         measure = self._library.sharpi_program_page_spans

@@ -20,8 +20,7 @@ from streamed_models import (
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.experts.native.feed import PREDICTOR_NAMES
-from sharpi.experts.policy_settings import POLICIES
+from sharpi.experts.policy_settings import POLICIES, PREDICTOR_NAMES
 from sharpi.experts.stats.stats_file import contradiction
 from sharpi.settings import RunConfig
 

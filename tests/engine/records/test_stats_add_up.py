@@ -13,8 +13,7 @@ from streamed_models import asked as asked_of_experts
 
 from sharpi.engine.loader import load_engine
 from sharpi.engine.scheduling.scheduler import Scheduler
-from sharpi.experts.native.feed import PREDICTOR_NAMES
-from sharpi.experts.policy_settings import POLICIES
+from sharpi.experts.policy_settings import POLICIES, PREDICTOR_NAMES
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_file import contradiction, read_stats
 from sharpi.settings import RunConfig

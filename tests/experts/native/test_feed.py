@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from expert_files import ExpertFiles, open_store
 
-from sharpi.experts.native.feed import PREDICTOR_NAMES, ROUTER, ExpertFeed
+from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.store import ExpertStore
+from sharpi.experts.policy_settings import PREDICTOR_NAMES, ROUTER
 
 pytestmark = pytest.mark.native
 
