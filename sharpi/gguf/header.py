@@ -24,24 +24,9 @@ _MAX_DIMENSIONS = 4
 _MAX_VALUES = 1 << 62
 # Types of ik_llama.cpp alone. Those from 200 on are others with their rows interleaved.
 _IK_TYPES = {
-    133: "Q6_0",
-    134: "IQ1_BN",
-    135: "IQ2_BN",
-    137: "IQ2_K",
-    138: "IQ3_K",
-    139: "IQ4_K",
-    140: "IQ5_K",
-    141: "IQ6_K",
-    144: "IQ4_KS",
-    145: "IQ2_KS",
-    146: "IQ4_KSS",
-    152: "IQ5_KS",
-    153: "IQ2_KT",
-    154: "IQ3_KT",
-    155: "IQ4_KT",
-    156: "IQ3_KS",
-    157: "IQ2_KL",
-    158: "IQ1_KT",
+    **{133: "Q6_0", 134: "IQ1_BN", 135: "IQ2_BN", 137: "IQ2_K", 138: "IQ3_K", 139: "IQ4_K"},
+    **{140: "IQ5_K", 141: "IQ6_K", 144: "IQ4_KS", 145: "IQ2_KS", 146: "IQ4_KSS", 152: "IQ5_KS"},
+    **{153: "IQ2_KT", 154: "IQ3_KT", 155: "IQ4_KT", 156: "IQ3_KS", 157: "IQ2_KL", 158: "IQ1_KT"},
 }
 _IK_REPACKED = range(200, 400)
 _TYPES = {int(quant_type): quant_type for quant_type in QuantType}

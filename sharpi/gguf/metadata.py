@@ -78,15 +78,6 @@ class Metadata(Mapping[str, MetadataValue]):
         """Returns a string that is safe to print on a terminal; None if the key is missing."""
         return printable(self.get_str(key)) if key in self._values else None
 
-    def get_strings(self, key: str, default: list[str] | None = None) -> list[str]:
-        """Returns an array of strings."""
-        value = self._find(key, default)
-        if isinstance(value, StringArray):
-            return value.tolist()
-        if isinstance(value, list) and all(isinstance(v, str) for v in value):
-            return value
-        raise self._wrong(key, "an array of strings", value)
-
     def get_string_array(self, key: str) -> StringArray:
         """Returns an array of strings, each of which is decoded on access."""
         value = self._find(key, None)

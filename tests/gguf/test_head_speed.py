@@ -33,8 +33,10 @@ def test_metadata_of_150_000_tokens(tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.gguf"
     write_vocabulary(path)
     metadata = open_gguf(path).metadata
-    assert metadata.get_strings("tokenizer.ggml.tokens")[-1] == f"Ġtoken{NUM_TOKENS - 1}"
-    assert metadata.get_strings("tokenizer.ggml.merges")[0] == "Ġtoken 0"
+    assert (
+        metadata.get_string_array("tokenizer.ggml.tokens").tolist()[-1] == f"Ġtoken{NUM_TOKENS - 1}"
+    )
+    assert metadata.get_string_array("tokenizer.ggml.merges").tolist()[0] == "Ġtoken 0"
     assert metadata.get_array("tokenizer.ggml.scores")[-1] == NUM_TOKENS - 1
     assert metadata.get_array("tokenizer.ggml.token_type").sum() == NUM_TOKENS
 

@@ -46,7 +46,7 @@ def test_values_of_every_kind(metadata: Metadata) -> None:
     assert metadata.get_float("i") == -7.0
     assert metadata.get_bool("b") is True
     assert metadata.get_str("s") == "text"
-    assert metadata.get_strings("texts") == ["a", "", "ü"]
+    assert metadata.get_string_array("texts").tolist() == ["a", "", "ü"]
     assert metadata.get_ints("ints") == [3, -4]
     assert metadata.get_ints("i") == [-7]
     assert metadata.get_array("floats").tolist() == [1.5]
@@ -67,7 +67,6 @@ def test_defaults_stand_in_for_missing_keys_only(metadata: Metadata) -> None:
     assert metadata.get_float("absent", 1.0) == 1.0
     assert metadata.get_bool("absent", False) is False
     assert metadata.get_str("absent", "") == ""
-    assert metadata.get_strings("absent", []) == []
     assert metadata.get_array("absent", np.zeros(2)).size == 2
     assert metadata.find_printable("absent") is None
     with pytest.raises(ModelFileError, match="s must be a whole number, not 'text'"):
@@ -89,7 +88,10 @@ def test_defaults_stand_in_for_missing_keys_only(metadata: Metadata) -> None:
         (lambda m: m.get_float("s"), "s must be a finite number"),
         (lambda m: m.get_bool("i"), "i must be true or false, not -7"),
         (lambda m: m.get_str("texts"), "texts must be a string, not an array of 3 entries"),
-        (lambda m: m.get_strings("ints"), "must be an array of strings, not an array of 2 numbers"),
+        (
+            lambda m: m.get_string_array("ints"),
+            "must be an array of strings, not an array of 2 numbers",
+        ),
         (lambda m: m.get_array("texts"), "texts must be an array of numbers"),
         (lambda m: m.get_ints("floats"), "floats must be a whole number"),
         (lambda m: m.get_ints("empty"), "empty must be a whole number"),

@@ -86,7 +86,7 @@ def test_a_real_vocabulary_agrees_with_the_gguf_package(shared_folder: Path) -> 
 @pytest.mark.parametrize(("name", "size"), VOCABULARY_SIZES.items())
 def test_real_vocabularies(shared_folder: Path, name: str, size: int) -> None:
     metadata = open_gguf(shared_folder / "tokenizers" / f"ggml-vocab-{name}.gguf").metadata
-    tokens = metadata.get_strings("tokenizer.ggml.tokens")
+    tokens = metadata.get_string_array("tokenizer.ggml.tokens").tolist()
     assert len(tokens) == len(set(tokens)) == size
     assert len(metadata.get_array("tokenizer.ggml.token_type")) == size
 
@@ -139,7 +139,7 @@ def test_what_was_taken_outlives_close(tmp_path: Path) -> None:
         kept = file.tensors["ids"].data
     assert not file.tensors
     assert kept.view(np.int32).tolist() == list(range(6))
-    assert file.metadata.get_strings("tokens") == ["<s>", "Ġa", "ü"]
+    assert file.metadata.get_string_array("tokens").tolist() == ["<s>", "Ġa", "ü"]
     assert file.metadata.get_array("types").tolist() == [1, 3, -6]
 
 

@@ -63,7 +63,7 @@ def test_single_texts(strings: StringArray) -> None:
 def test_an_empty_array(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     path.write_bytes(pack.gguf([pack.pair("none", pack.ARRAY, pack.array(pack.STRING, []))]))
-    assert open_gguf(path).metadata.get_strings("none") == []
+    assert open_gguf(path).metadata.get_string_array("none").tolist() == []
 
 
 def test_arrays_are_equal_by_their_strings(strings: StringArray, tmp_path: Path) -> None:
