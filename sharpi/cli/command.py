@@ -258,7 +258,7 @@ def _parameter(name: str, field: Field) -> inspect.Parameter:
         "show_default": option.default or default not in (None, False, ...),
     }
     if option.parse or (kind is not bool and get_origin(kind) is not Literal):
-        settings["parser"] = _reader(lambda text: option.read(text, field.kind), default)
+        settings["parser"] = _reader(lambda text: option.read(text, field.kind), field.default)
         kind, settings["metavar"] = str, option.metavar or "TEXT"
     elif len(choices := ", ".join(get_args(kind))) > _WIDEST_CHOICES:
         settings |= {"metavar": "NAME", "help": f"{option.help} One of {choices}."}
@@ -273,7 +273,9 @@ def _default(field: Field) -> Any:
     """Returns the default that Typer shows; without one, the struct or function has its own."""
     if field.default is inspect.Parameter.empty:
         return ...
-    return None if field.default == () else field.default
+    if isinstance(field.default, tuple):
+        return ",".join(map(str, field.default)) or None
+    return field.default
 
 
 def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

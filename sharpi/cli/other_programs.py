@@ -75,5 +75,6 @@ def _replaced(
         raise UsageError(f"there is no option {name}; `sharpi run` reads it as {flag.text}")
     if own[needed] and needed == words[-1] and not values:
         raise UsageError(f"{name} needs a value")
-    print_note(f"{name} is read as {flag.text}")
-    return [*(word for word in words if word in own or not word.startswith("-")), *values]
+    kept = [word for word in words if word in own or not word.startswith("-")]
+    print_note(f"{name} is read as {' '.join(kept)}")
+    return [*kept, *values]

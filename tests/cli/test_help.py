@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from sharpi.cli.program import COMMANDS, PROGRAM_EXAMPLES, load_command
+from sharpi.cli.program import COMMANDS, PROGRAM_EXAMPLES, load_command, make_program
 
 
 def calls(line: str) -> list[list[str]]:
@@ -56,12 +56,11 @@ def test_all_flags_of_run_with_those_of_experts_last(sharpi: CommandLine) -> Non
     assert len(headings) == len(set(headings))
 
 
-def test_on_a_terminal_headings_are_bold(
-    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_headings_are_bold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharpi.cli.command.supports_styles", lambda stream: True)
-    assert "\x1b[1mMemory\x1b[0m:" in sharpi("plan", "--help").out
-    assert "\x1b[1mTalk\x1b[0m:" in sharpi("--help").out
+    for command, heading in ((load_command("plan"), "Memory"), (make_program(), "Talk")):
+        with command.make_context("sharpi", [], resilient_parsing=True) as context:
+            assert f"\x1b[1m{heading}\x1b[0m:" in context.get_help()
 
 
 def test_commands_stand_under_what_they_are_for(sharpi: CommandLine) -> None:

@@ -42,27 +42,15 @@ class Tests(Struct, frozen=True):
 
     n_prompt: Annotated[
         tuple[int, ...],
-        Option(
-            "-p --n-prompt N,...",
-            "Tokens of the prefill tests; 0: none.",
-            parse=_counts,
-            default="512",
-        ),
+        Option("-p --n-prompt N,...", "Tokens of the prefill tests; 0: none.", parse=_counts),
     ] = (512,)
     n_gen: Annotated[
         tuple[int, ...],
-        Option(
-            "-n --n-gen N,...", "Tokens of the decode tests; 0: none.", parse=_counts, default="128"
-        ),
+        Option("-n --n-gen N,...", "Tokens of the decode tests; 0: none.", parse=_counts),
     ] = (128,)
     n_depth: Annotated[
         tuple[int, ...],
-        Option(
-            "-d --n-depth N,...",
-            "Tokens in the KV cache before a test begins.",
-            parse=_counts,
-            default="0",
-        ),
+        Option("-d --n-depth N,...", "Tokens in the KV cache before a test begins.", parse=_counts),
     ] = (0,)
     repetitions: Annotated[
         int, Option("-r --repetitions N", "Runs of each test.", min=1, max=10000)
