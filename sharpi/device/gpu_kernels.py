@@ -41,18 +41,6 @@ def own_options(quant_type: str | None = None, size: int | None = None) -> tuple
     return ("-std=c++17", *(f"-D{each}" for each in defines(quant_type, size)))
 
 
-def compile_options(
-    architecture: int, quant_type: str | None = None, size: int | None = None
-) -> tuple[str, ...]:
-    """Returns all options that change the code for `sm_<architecture>`.
-
-    CuPy 13.6 to 14.2 (`cupy/cuda/compiler.py`) adds the last three, and include folders. Kernels
-    need only the folder with `cuda_fp16.h`.
-    """
-    added = ("-ftz=true", f"-arch=sm_{architecture}", "--device-as-default-execution-space")
-    return own_options(quant_type, size) + added
-
-
 _LOCAL_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 

@@ -7,7 +7,7 @@ if the GPU has cudaDevAttrHostRegisterReadOnlySupported.
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -51,11 +51,12 @@ class _Pages:
                 self._runtime.hostUnregister(self.begin)
 
 
-class RegisteredMemory:
+class RegisteredMemory(NamedTuple):
     """Host memory within page-locked pages; its address is the same for kernels and host."""
 
-    def __init__(self, pages: _Pages, address: int, num_bytes: int) -> None:
-        self._pages, self.address, self.num_bytes = pages, address, num_bytes
+    pages: _Pages
+    address: int
+    num_bytes: int
 
 
 class PageLock:

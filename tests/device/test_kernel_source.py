@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from for_each import for_each
 
-from sharpi.device.gpu_kernels import compile_options, kernel_source, own_options
+from sharpi.device.gpu_kernels import kernel_source, own_options
 from sharpi.resources import kernels_folder
 
 NAMES = sorted(path.stem for path in (kernels_folder() / "cuda").rglob("*.cu"))
@@ -60,6 +60,3 @@ def test_options() -> None:
     assert own_options() == ("-std=c++17",)
     assert own_options("q4_k") == ("-std=c++17", "-DONLY_Q4_K")
     assert own_options(size=64) == ("-std=c++17", "-DONLY_SIZE=64")
-    options = compile_options(86, "f16")
-    assert options[:2] == ("-std=c++17", "-DONLY_F16")
-    assert {"-ftz=true", "-arch=sm_86"} < set(options)

@@ -15,6 +15,8 @@ from typing import Any
 from build_cache import build_folder, built, digest
 from sass import codes
 
+from sharpi.device.gpu_kernels import own_options
+
 _FUNCTION = re.compile(
     r"Function properties for (?P<entry>\w+)\n"
     r"\D*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores,"
@@ -23,6 +25,18 @@ _FUNCTION = re.compile(
 )
 _SHARED = re.compile(r"(\d+) bytes smem")
 _BLOCK = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)")
+
+
+def compile_options(
+    architecture: int, quant_type: str | None = None, size: int | None = None
+) -> tuple[str, ...]:
+    """Returns all options that change the code for `sm_<architecture>`.
+
+    CuPy 13.6 to 14.2 (`cupy/cuda/compiler.py`) adds the last three, and include folders. Kernels
+    need only the folder with `cuda_fp16.h`.
+    """
+    added = ("-ftz=true", f"-arch=sm_{architecture}", "--device-as-default-execution-space")
+    return own_options(quant_type, size) + added
 
 
 class CompileError(AssertionError):

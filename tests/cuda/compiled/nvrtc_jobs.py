@@ -9,9 +9,9 @@ from functools import cache, partial
 from itertools import cycle
 from zlib import crc32
 
-from nvrtc import CompileError, Toolkit, Usage, usages
+from nvrtc import CompileError, Toolkit, Usage, compile_options, usages
 
-from sharpi.device.gpu_kernels import compile_options, kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.resources import kernels_folder
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from build_cache import build_folder, built, digest
 from cpu_device import CpuDevice, launch_regions
-from nvrtc import Toolkit, ptx_text, toolkits, version
+from nvrtc import Toolkit, compile_options, ptx_text, toolkits, version
 from ptx_engine import Block, PtxFault, PtxKernel, Region
 
 from sharpi.device.driver import CAPABILITY
-from sharpi.device.gpu_kernels import compile_options, kernel_source
+from sharpi.device.gpu_kernels import kernel_source
 from sharpi.device.launch import Argument, Kernel, Launch, Span
 
 _SCALAR_BYTES = {np.int32: 4, np.int64: 8, np.float32: 4}
