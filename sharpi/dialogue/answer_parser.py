@@ -108,10 +108,12 @@ class Spacing:
 class MarkedAnswer:
     """Reads reasoning, then text and tool calls.
 
-    `openings`: the markers that may begin a call, in a code block or not.
+    `openings`: the markers that may begin a call, in a code block or not; `endings`: those that may
+    follow it, and that models repeat.
     """
 
     openings: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
     reasoning: ReasoningMarkers | None = None
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -212,6 +214,9 @@ class MarkedAnswer:
         opening = marker if marker in self.openings else marker.partition("\n")[2]
         if not (yield from self.read_call(source, opening, calls)):
             return False
+        for ending in self.endings:
+            while (yield from source.accept_marker(ending)):
+                pass
         if opening != marker:
             yield from source.accept_marker(_FENCE)
         return True
@@ -232,11 +237,10 @@ def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
 class BracketedCalls(MarkedAnswer, ABC):
     """Reads calls that each begin with a marker, inside or outside a section of calls.
 
-    `section_ends`: the markers that may end a section; those that begin one are the `openings` but
-    for `beginning`, the marker at the beginning of a call.
+    `endings`: the markers that may end a section; those that begin one are the `openings` but for
+    `beginning`, the marker at the beginning of a call.
     """
 
-    section_ends: tuple[str, ...]
     beginning: str
 
     @abstractmethod
@@ -260,8 +264,5 @@ class BracketedCalls(MarkedAnswer, ABC):
                 break
             if not (yield from self.read_one(source, calls)):
                 source.at = start
-                break
-        for marker in self.section_ends:
-            if (yield from source.accept_marker(marker)):
                 break
         return True

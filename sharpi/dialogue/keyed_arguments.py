@@ -12,6 +12,7 @@ from sharpi.dialogue.json_call import json_value, pass_text
 from sharpi.dialogue.tools import Tool
 
 _MAX_REFERENCES = 16
+_EMPTY = {"array": "[]", "object": "{}"}
 
 
 def property_schema(tool: Tool | None, key: str) -> Mapping[str, Any]:
@@ -41,6 +42,10 @@ def json_text(text: str, schema: Mapping[str, Any]) -> str:
     word = text.strip()
     if "string" in types and not (word in ("null", "None") and "null" in types):
         return json.dumps(text, ensure_ascii=False)
+    if types and word.lower() in ("true", "false", "none"):
+        word = word.capitalize()
+    if not word and (empty := types & _EMPTY.keys()):
+        return _EMPTY[empty.pop()]
     try:
         return json.dumps(json_value(word), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -103,7 +108,8 @@ class KeyedArguments:
             yield self.json(key, "")
             return (yield from pass_text(source, self._calls.arguments, closings))
         text, closing = yield from source.read_until(closings)
-        yield self.json(key, json_text(text, schema))
+        if text.strip() or may_be_text(schema):  # models leave out a value between its tags
+            yield self.json(key, json_text(text, schema))
         return closing is not None
 
     def end(self) -> Iterator[AnswerEvent]:

@@ -46,6 +46,11 @@ def found(form: str, answer: str) -> list:
         ("Hermes", f"<tool_call>\n{OBJECT}}}}}</tool_call>"),
         ("Hermes", f"<tool_call>\n{OBJECT[:-1]}\n</tool_call>"),
         ("Qwen3-Coder", QWEN.format(f"{ARGUMENTS}\n")),
+        # Tags twice, and values left out.
+        ("GLM-4.5", "<tool_call>get_weather<arg_key><arg_key>city</arg_key></arg_key>"
+                    "<arg_value>Oslo</arg_value></tool_call>"),
+        ("Qwen3-Coder", QWEN.format(CITY) + "\n</tool_call>"),
+        ("Qwen3-Coder", QWEN.format(f"{CITY}<parameter=days></parameter>\n")),
         # Markers that are missing, or those of a neighbouring notation.
         ("Hermes", OBJECT),
         ("Hermes", f"<tool_call>{OBJECT}"),
@@ -104,6 +109,26 @@ def test_python_words_and_quotes_become_json() -> None:
     written = f"<tool_call><function=f><parameter=a>{text}</parameter></function></tool_call>"
     (event,) = read(FORMS["Qwen3-Coder"], [written], tools=[tool])
     assert json.loads(event[2]) == {"a": wanted}
+
+
+_MARK = '<|"|>'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ("""a:['x',"y z"],b:{"k": "v",'l':1}""", {"a": ["x", "y z"], "b": {"k": "v", "l": 1}}),
+        ('a=["x"],b=3', {"a": ["x"], "b": 3}),
+        (f"a:Paris, France{_MARK},b:5", {"a": "Paris, France", "b": 5}),
+        (f"a:Tokyo{_MARK}", {"a": "Tokyo"}),
+        (f"a:{_MARK}f({_MARK}{_MARK}1, 2{_MARK}{_MARK}){_MARK},b:1", {"a": 'f(""1, 2"")', "b": 1}),
+        (f"a:{_MARK}x{_MARK}b:{_MARK}{_MARK}", {"a": "x", "b": ""}),
+        ("a:'x, 1', b: word", {"a": "x, 1", "b": "word"}),
+    ],
+)
+def test_gemma_4_writes_strings_in_many_ways(arguments: str, wanted: dict) -> None:
+    call = f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+    assert found("Gemma 4", call) == [("call", "f", wanted)]
 
 
 def test_strings_with_line_breaks_and_quotes_in_python_calls() -> None:

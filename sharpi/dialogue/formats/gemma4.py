@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 
 from sharpi.dialogue.answer_parser import MarkedAnswer
-from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
+from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.json_call import pass_text, pass_value
+from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.keyed_arguments import ArgumentSpec, json_text, may_be_text, values_in_order
 from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
@@ -16,12 +16,14 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 QUOTE = '<|"|>'
 _MAX_DEPTH = 64
 _ENDS = (",", "}", "]")
+_KEY = re.compile(r"""\s*["']?[\w.-]+["']?\s*""")
 
 
 def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
     """Reads `{key:value,...}` and yields it as JSON text, in events of the newest call.
 
-    Returns False if the text is not an object, or the answer ends inside it.
+    Returns False if the text is not an object, or the answer ends inside it. Strings in quotes,
+    `=` after a key, and missing commas and opening marks are read as well.
     """
     return (yield from _pass_items(source, calls, depth, "{", "}"))
 
@@ -34,44 +36,77 @@ def _pass_items(
     yield calls.arguments(opening)
     between = ""
     while not (yield from source.accept_marker(end)):
-        if between and not (yield from source.accept(",")):
-            return False
+        has_comma = bool(between) and (yield from source.accept(","))
         yield from source.skip_blanks()
-        if not (yield from source.next()):
+        following = yield from source.next()
+        if not following or (between and not has_comma and following in "}]:"):
             return False
         yield calls.arguments(between)
         between = ", "
         if end == "}" and not (yield from _pass_key(source, calls)):
             return False
-        if not (yield from _pass_value(source, calls, depth + 1)):
+        if not (yield from _pass_value(source, calls, depth + 1, end == "}")):
             return False
     yield calls.arguments(end)
     return True
 
 
 def _pass_key(source: AnswerText, calls: Calls) -> Steps[bool]:
-    key, marker = yield from source.read_until((":",))
-    key = key.strip().removeprefix(QUOTE).removesuffix(QUOTE).strip('"')
+    key, marker = yield from source.read_until((":", "="))
+    key = key.strip().removeprefix(QUOTE).removesuffix(QUOTE).strip("\"'")
     yield calls.arguments(f"{json.dumps(key, ensure_ascii=False)}: ")
     return marker is not None
 
 
-def _pass_value(source: AnswerText, calls: Calls, depth: int) -> Steps[bool]:
+def _pass_value(source: AnswerText, calls: Calls, depth: int, has_keys: bool) -> Steps[bool]:
     yield from source.skip_blanks()
     if (yield from source.accept(QUOTE)):
-        return (yield from pass_text(source, calls.arguments, (QUOTE,)))
+        return (yield from _pass_string(source, calls, has_keys))
     character = yield from source.next()
-    if character == '"':
+    if character in ('"', "'"):
         return (yield from pass_value(source, calls.arguments))
     if character == "{":
         return (yield from pass_object(source, calls, depth))
     if character == "[":
         return (yield from _pass_items(source, calls, depth, "[", "]"))
-    word, marker = yield from source.read_until(_ENDS)
-    yield calls.arguments(json_text(word.strip(), {}))
-    if marker is not None:
-        source.at -= len(marker)
+    word, marker = yield from source.read_until((*_ENDS, QUOTE))
+    if marker == "," and has_keys and not (yield from _begins_key(source)):
+        rest, marker = yield from source.read_until((QUOTE, "}"))
+        word += f",{rest}"
+    yield calls.arguments(json_text(word.strip(), {"type": "string"} if marker == QUOTE else {}))
+    if marker in _ENDS:
+        source.at -= 1
     return marker is not None
+
+
+def _pass_string(source: AnswerText, calls: Calls, has_keys: bool) -> Steps[bool]:
+    """Reads a string after its opening mark; marks in it that do not end it are quotes."""
+
+    def event(text: str) -> AnswerEvent:
+        return calls.arguments(json.dumps(text, ensure_ascii=False)[1:-1])
+
+    yield calls.arguments('"')
+    while (yield from source.emit_until((QUOTE,), event)) is not None:
+        start = source.at
+        yield from source.skip_blanks()
+        following = yield from source.next()
+        is_end = following in ("}", "]", "") or (following == "," and not has_keys)
+        if not is_end and has_keys:
+            yield from source.accept(",")
+            is_end = yield from _begins_key(source)
+        source.at = start
+        yield calls.arguments('"' if is_end else '\\"')
+        if is_end:
+            return True
+    return False
+
+
+def _begins_key(source: AnswerText) -> Steps[bool]:
+    """Returns whether a key follows, without moving on."""
+    start = source.at
+    key, marker = yield from source.read_until((":", "=", QUOTE, *_ENDS))
+    source.at = start
+    return marker in (":", "=") and bool(_KEY.fullmatch(key))
 
 
 def written_value(value: object) -> str:

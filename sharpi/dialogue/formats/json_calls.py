@@ -78,6 +78,7 @@ class JsonCalls(MarkedAnswer):
         self.openings = tuple(filter(None, markers))
         self.signs = notation.signs or self.openings[:1]
         self._closing = notation.closing.lstrip(_AROUND_LIST) or notation.other_end
+        self.endings = tuple(filter(None, [self._closing]))
         self.markers = tokens_in(
             "".join((notation.opening, *notation.others, notation.closing, notation.other_end))
         )

@@ -92,7 +92,7 @@ class NamedCalls(BracketedCalls):
         sections = (notation.section, *notation.others)
         self.openings = (*(begin for begin, _ in sections if begin), notation.begin)
         self.signs = notation.signs or self.openings[:1]
-        self.section_ends = tuple(end for _, end in sections if end)
+        self.endings = tuple(end for _, end in sections if end)
         self._begun, self._end = notation.rest.split(_ARGUMENTS)
         name = notation.head.replace(_NAME, _ANY_NAME)
         self._head = re.compile(rf"\s*{name}\s*(?:```(?:json)?\s*)?")

@@ -123,8 +123,8 @@ class TaggedCalls(BracketedCalls):
         self._has_section = bool(section)
         self.openings = (section, self.beginning) if section else (self.beginning,)
         self.signs = notation.signs or self.openings[:1]
-        self.section_ends = (section_end,) if section else ()
         self._end = notation.call_end.strip()
+        self.endings = (section_end,) if section else (self._end,)
         self._followers = () if self._call.end else (self._argument.begin, self._end)
         written = (*notation.section, notation.call, notation.call_end)
         self.markers = tokens_in("".join((*written, notation.argument, notation.argument_end)))
@@ -133,10 +133,7 @@ class TaggedCalls(BracketedCalls):
         start = source.at
         yield from source.skip_blanks()
         if (yield from source.next()) == "{":
-            is_call = yield from read_calls(source, calls)
-            if is_call:
-                yield from source.accept_marker(next(iter(self.section_ends), self._end))
-            return is_call
+            return (yield from read_calls(source, calls))
         if opening == self.beginning and self._has_section:
             read = yield from self._read_name(source, self._call, self._followers)
             if read is None or read[0] not in calls.tools:
@@ -210,6 +207,8 @@ class TaggedCalls(BracketedCalls):
         name, _, attributes = text.strip().partition('"')
         if end is None or (tag.end and end != tag.end) or not _VALID_NAME.fullmatch(name):
             return None
+        while tag.further and (yield from source.accept_marker(tag.end)):  # models repeat tags
+            pass
         for further in tag.further:
             if not (yield from source.accept_marker(further)):
                 return None
@@ -219,6 +218,8 @@ class TaggedCalls(BracketedCalls):
         form = self._notation
         while not (yield from source.accept_marker(self._end)):
             is_argument = yield from source.accept_marker(self._argument.begin)
+            while is_argument and (yield from source.accept(self._argument.begin)):
+                pass
             read = (yield from self._read_name(source, self._argument)) if is_argument else None
             if read is None:
                 break

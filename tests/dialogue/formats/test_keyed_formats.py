@@ -78,6 +78,8 @@ def test_glm_text(text: str) -> None:
         (" 3.5\n", {"type": "number"}, 3.5),
         ("three", {"type": "integer"}, "three"),
         ("True", {"type": "boolean"}, True),
+        ("none", {"type": "integer"}, None),
+        ("", {"type": "array"}, []),
         ("null", {"type": ["string", "null"]}, None),
         ("nil", {"type": ["string", "null"]}, "nil"),
         ('{"a": [1]}', {"type": "object"}, {"a": [1]}),
