@@ -18,7 +18,7 @@ from sharpi.units import format_bytes
 
 _TAKEN_PER_SECOND = 4e9  # bytes that other programs may take, which says when to look again
 _PAUSES = (0.02, 0.5)  # the least and the most seconds between two looks
-_AHEAD = 0.1  # seconds for which slots make room while others take memory
+_AHEAD = 0.25  # seconds for which others are expected to take as much as since the last look
 _STALLED = 0.02  # the share of the time spent waiting for memory at which it counts as short
 _GROW_AFTER = 1.0  # seconds for which memory has to be free before slots grow
 _LEAST_PART = 64  # of the slots' bytes by which they grow at least
@@ -58,7 +58,9 @@ class SlotBudget:
 
     def __init__(self, least: int) -> None:
         self.least, self.wanted = least, 2 * least
-        self._free, self._stalled, self._at = 0, 0.0, 0.0  # at the last look
+        # At the last look: free bytes and those of slots, seconds of waiting, and the time.
+        self._room, self._stalled, self._at = 0, 0.0, 0.0
+        self._expected = 0  # bytes that will be free soon, as it looked then
         self._short_at = 0.0  # when memory was last short
 
     def next(self, now: float, free: int, stalled: float, has: int, most: int) -> int:
@@ -69,13 +71,14 @@ class SlotBudget:
         """
         passed = max(now - self._at, 1e-3)
         is_first = not self._at
-        taken = 0.0 if is_first else (self._free - free) / passed
+        taken = 0 if is_first else max(0, self._room - free - has) / passed
         waits = not is_first and stalled - self._stalled > _STALLED * passed
-        self._free, self._stalled, self._at = free, stalled, now
-        if free < (self.wanted if waits else self.least):
+        self._room, self._stalled, self._at = free + has, stalled, now
+        self._expected = free - int(taken * _AHEAD)
+        if self._expected < (self.wanted if waits else self.least):
             self._short_at = now
-            return max(0, has - (self.wanted - free) - int(max(0.0, taken) * _AHEAD))
-        spare = free - self.wanted - self.least
+            return max(0, has - (self.wanted - self._expected))
+        spare = self._expected - self.wanted - self.least
         if spare <= 0:
             self._short_at = now
         growth = min(spare, most - has, _GROWTH)
@@ -85,7 +88,7 @@ class SlotBudget:
     def pause(self) -> float:
         """Returns the seconds until the next look: less than it takes others to use up the rest."""
         least, most = _PAUSES
-        return min(most, max(least, (self._free - self.least) / _TAKEN_PER_SECOND))
+        return min(most, max(least, (self._expected - self.least) / _TAKEN_PER_SECOND))
 
 
 class MemoryWatch(Closing):

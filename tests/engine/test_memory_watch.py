@@ -70,7 +70,8 @@ def test_waits_for_memory_make_slots_shrink_earlier() -> None:
     calm, waiting = Others(), Others()
     for others, stalled in ((calm, 0.0), (waiting, 0.1)):
         others.look()
-        others.look(taken=120 * MIB, stalled=stalled)
+        others.now += 1
+        others.look(taken=100 * MIB, stalled=stalled)
     assert calm.slots == MOST
     assert waiting.slots < MOST
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 namespace sharpi {
@@ -38,10 +39,13 @@ SlotMemory::SlotMemory(size_t bytes) : bytes_(round_up(bytes ? bytes : 1, kPage)
 }
 
 // A huge page of which a part is dropped stays allocated until memory is short, unless it is split
-// first: advising that the part may be freed does that at once. Without huge pages for the range,
-// the kernel does not fill it again in the background.
+// first: advising that the parts at both ends may be freed does that at once. Without huge pages
+// for the range, the kernel does not fill it again in the background.
 void SlotMemory::give_back(uint8_t* at, size_t bytes) {
-  advise(at, bytes, MADV_FREE);
+  const size_t before = round_up(size_t(at - data_), kHugePage) - size_t(at - data_);
+  const size_t after = size_t(at + bytes - data_) % kHugePage;
+  if (before) advise(at, std::min(before, bytes), MADV_FREE);
+  if (after && before < bytes) advise(at + bytes - after, after, MADV_FREE);
   advise(at, bytes, MADV_DONTNEED);
   advise(at, bytes, MADV_NOHUGEPAGE);
 }
