@@ -10,6 +10,7 @@ from sharpi.tiers.expert_memory import (
     NO_STAGING,
     NO_STASH,
     GpuStaging,
+    KvGrowth,
     SlotDemand,
     StashPlan,
     gpu_staging,
@@ -20,7 +21,7 @@ from sharpi.tiers.expert_memory import (
     prompt_stash,
 )
 from sharpi.tiers.facts import LayerFacts, ModelFacts
-from sharpi.tiers.plan import GpuPlace, KvGrowth, Purpose, Tier, TierBudget
+from sharpi.tiers.plan import GpuPlace, Purpose, Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
 
 Layers = Mapping[int, LayerFacts]

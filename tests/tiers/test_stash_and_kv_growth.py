@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tier_cases import GIB, MIB, MODELS, SETTINGS, model, moe_layer, plan_of, request
 
-from sharpi.tiers.expert_memory import NO_STASH, max_stash_bytes, prompt_stash, token_bytes
+from sharpi.tiers.expert_memory import (
+    LEAST_PAGES,
+    NO_STASH,
+    first_pages,
+    max_stash_bytes,
+    prompt_stash,
+    token_bytes,
+)
 from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.gpu import RESERVE_BYTES
-from sharpi.tiers.plan import LEAST_PAGES, Purpose, Tier, TierPlan, first_pages
+from sharpi.tiers.plan import Purpose, Tier, TierPlan
 from sharpi.tiers.settings import PlanRequest
 
 REQUEST = request()

@@ -113,7 +113,6 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
     from sharpi.model.config import read_config
-    from sharpi.tiers.notes import draft_notes
 
     hardware = probe_hardware(
         config.instruction_set, with_gpu=config.device != "cpu" and config.vram is None
@@ -131,7 +130,6 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
     saved = kv_notes(model, settings.context_size, settings.window_pages)
     notes = (*why, *settings.kv_notes, *saved)
-    notes = (*notes, *draft_notes(placement.facts, decided))
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))
     notes = (*file_notes(config, decided), *notes)
     return replace(decided, notes=(*decided.notes, *resident_notes(config, decided), *notes))

@@ -17,9 +17,10 @@ from sharpi.hardware.info import HardwareInfo, Rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import is_extra, load_weights
 from sharpi.settings import ExpertConfig, RunConfig
+from sharpi.tiers.expert_memory import first_pages
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.notes import is_fixed, missing_note
-from sharpi.tiers.plan import TierPlan, first_pages
+from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import plan_tiers
 from sharpi.tiers.settings import EngineSettings, KnownSizes, usable_vrams
 from sharpi.tiers.speed import cumulative_shares

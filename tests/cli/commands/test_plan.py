@@ -49,7 +49,6 @@ def test_table_of_a_model_that_fits(sharpi: CommandLine) -> None:
     assert "slots    ok" in lines
     assert any(line.startswith("ram   experts") and "no copy" in line for line in lines)
     assert any("bound by RAM read" in line for line in lines)
-    assert "drafts from the text: " in result.out
 
 
 def test_table_of_three_tiers(sharpi: CommandLine) -> None:

@@ -19,7 +19,7 @@ from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.settings import ExpertConfig, RunConfig
-from sharpi.tiers import plan as plan_module
+from sharpi.tiers import expert_memory
 from sharpi.tiers.gpu import RESERVE_BYTES
 from sharpi.tiers.plan import Purpose, Tier
 
@@ -45,7 +45,7 @@ class CountedDevice(CpuDevice):
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "LEAST_PAGES", 1)
+    monkeypatch.setattr(expert_memory, "LEAST_PAGES", 1)
 
 
 @pytest.fixture

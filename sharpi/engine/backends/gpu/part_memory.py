@@ -21,7 +21,7 @@ from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames, lay
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
 from sharpi.ops.recurrent import num_states, state_bytes
-from sharpi.tiers.plan import KvGrowth
+from sharpi.tiers.expert_memory import KvGrowth
 from sharpi.tiers.settings import EngineSettings
 
 

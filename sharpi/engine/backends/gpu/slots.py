@@ -30,8 +30,8 @@ from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
 from sharpi.settings import ExpertConfig
-from sharpi.tiers.expert_memory import NO_STASH, StashPlan
-from sharpi.tiers.plan import GpuPlace, KvGrowth, TierPlan
+from sharpi.tiers.expert_memory import NO_STASH, KvGrowth, StashPlan
+from sharpi.tiers.plan import GpuPlace, TierPlan
 from sharpi.trial import Trial
 
 
