@@ -17,9 +17,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs that tests start end when their terminal hangs up, also where nohup started the tests:
 # what was ignored stays ignored in them, and what was handled does not.
 signal.signal(signal.SIGHUP, lambda *_: None)
-# Nothing that a test starts may write the developer's own history or log.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sharpi-state-")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+# Nothing that a test starts may write the developer's own history, log or cache.
+for _name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+    os.environ[_name] = tempfile.mkdtemp(prefix="sharpi-tests-")
+    atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
 
 # The folder of shared data is the tests' own: `sharpi` notes every SHARPI_* variable it lacks.
 if "SHARPI_SHARED" in os.environ:

@@ -22,7 +22,7 @@ _AHEAD = 0.25  # seconds for which others are expected to take as much as since 
 _STALLED = 0.02  # the share of the time spent waiting for memory at which it counts as short
 _GROW_AFTER = 1.0  # seconds for which memory has to be free before slots grow
 _LEAST_PART = 64  # of the slots' bytes by which they grow at least
-_GROWTH = 256 << 20  # the most bytes by which slots grow between two looks
+_GROWTH = 32 << 20  # the most bytes by which slots grow between two looks: it takes time
 
 
 class Slots(Protocol):
@@ -82,7 +82,7 @@ class SlotBudget:
         if spare <= 0:
             self._short_at = now
         growth = min(spare, most - has, _GROWTH)
-        is_worth_it = growth > 0 and growth >= min(most - has, most // _LEAST_PART)
+        is_worth_it = growth > 0 and growth >= min(most - has, most // _LEAST_PART, _GROWTH)
         return has + growth if is_worth_it and now - self._short_at >= _GROW_AFTER else has
 
     def pause(self) -> float:

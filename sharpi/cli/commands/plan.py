@@ -153,15 +153,21 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """Returns the rates of `hardware`, with RAM and disk measured if decode reads weights there."""
-    from sharpi.hardware.rates import measure_disk, measure_ram_read
+    """Returns the rates of `hardware`, with RAM and disk measured if decode reads weights there.
+
+    Measured rates are kept.
+    """
+    from sharpi.hardware.kept_rates import kept_rate
+    from sharpi.hardware.rates import SAMPLE_BYTES, measure_disk, measure_ram_read
     from sharpi.tiers.plan import Tier
     from sharpi.tiers.speed import DISK_READ, RAM_READ
 
     sources = draft.speed.bytes_per_token
-    in_ram = draft.bytes_in(Tier.RAM)
-    return replace(
-        hardware.rates,
-        ram_read=measure_ram_read(num_threads, in_ram) if RAM_READ in sources else None,
-        disk_read=measure_disk(file.parts[0]).bytes_per_second if DISK_READ in sources else None,
-    )
+    in_ram, path = min(SAMPLE_BYTES, draft.bytes_in(Tier.RAM)), file.parts[0]
+    ram, disk = f"RAM, {num_threads} threads, {in_ram >> 20} MiB", f"disk {path.stat().st_dev}"
+    measures = {
+        RAM_READ: (ram, lambda: measure_ram_read(num_threads, in_ram)),
+        DISK_READ: (disk, lambda: measure_disk(path).bytes_per_second),
+    }
+    rates = {source: kept_rate(*measures[source]) for source in measures if source in sources}
+    return replace(hardware.rates, ram_read=rates.get(RAM_READ), disk_read=rates.get(DISK_READ))
