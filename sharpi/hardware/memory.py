@@ -29,19 +29,18 @@ def probe_memory(proc: Path = _PROC) -> MemoryInfo:
 
 
 class MemoryGauge:
-    """Reads the RAM again and again; the folders of the process's cgroups are looked up once."""
+    """Reads the RAM again and again; which cgroups limit the process is looked up once.
+
+    `folders` are those of these cgroups.
+    """
 
     def __init__(self, proc: Path = _PROC) -> None:
-        self._proc = proc
-        self._groups = tuple(_memory_groups(proc))
-        pressure = [folder / "memory.pressure" for folder, _ in self._groups]
+        self._proc, groups = proc, tuple(_memory_groups(proc))
+        self._groups = [(folder, files) for folder, files in groups if _limited(folder, files)]
+        self.folders = tuple(str(folder) for folder, _ in self._groups)
+        pressure = (folder / "memory.pressure" for folder, _ in groups)
         known = (path for path in pressure if path.exists())
         self._pressure = next(known, proc / "pressure/memory")
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders of the process's memory cgroups that have a limit."""
-        return tuple(str(folder) for folder, files in self._groups if _limited(folder, files))
 
     def read(self, reserved: Mapping[str, int] = _NOTHING) -> MemoryInfo:
         """Returns the kernel's present figures.

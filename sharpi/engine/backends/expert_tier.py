@@ -106,9 +106,10 @@ class ExpertTier:
 
     def _open(self, settings: PolicySettings) -> None:
         """Allocates the slots, and starts to read the experts that the policy puts there first."""
-        self.policy = NativePolicy(replace(settings, slots=self._settings.slots))
+        self.policy = NativePolicy(settings)
         try:
-            self.store = ExpertStore(self._layout, self._settings, self.policy)
+            chosen = replace(self._settings, slots=settings.slots)
+            self.store = ExpertStore(self._layout, chosen, self.policy)
         except BaseException:
             self.policy.close()
             raise
@@ -175,10 +176,11 @@ class ExpertTier:
         """
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
-        self._settings = replace(self._settings, slots=self._slots_within(self._room()))
+        # Half of what is free: others may take some meanwhile, and slots grow if they do not.
+        slots = self._slots_within(self._room() // 2)
         try:
             with self._lock:
-                self._open(replace(self.policy.settings, warm=self._past.order))
+                self._open(replace(self.policy.settings, slots=slots, warm=self._past.order))
                 self.is_mapped = False
         except MemoryError:
             assert self._file is not None

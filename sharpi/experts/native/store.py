@@ -151,7 +151,7 @@ class ExpertStore:
         return bool(self._library.sharpi_store_exchange(*arguments))
 
     def resize(self, slots: Sequence[int]) -> None:
-        """Gives each layer this many slots, at most those it began with, also during a step.
+        """Gives each layer this many slots, at most one for each expert, also during a step.
 
         Slots that go give their memory to the system. Layers that compute now keep theirs.
         """

@@ -354,9 +354,10 @@ std::vector<Buffer*> ExpertStore::shrink(int layer, int num_slots) {
   return gone;
 }
 
-// Gives a layer slots that it had before. Their pages are allocated while steps go on.
+// Gives a layer more slots. Their pages are allocated while steps go on.
 void ExpertStore::grow(int layer, int num_slots) {
-  const std::vector<Buffer*> slots = buffers_.recall(layer, num_slots - this->num_slots(layer));
+  const int missing = std::min(num_slots, num_experts(layer)) - this->num_slots(layer);
+  const auto slots = buffers_.recall(layer, missing, layers_[layer]->slot_bytes());
   std::lock_guard guard(lock_);
   std::vector<Swap> none;
   policy_.resize(layer, policy_.num_slots(layer) + int(slots.size()), none);

@@ -94,7 +94,7 @@ class ExpertStore {
   // null for a piece without any. Between steps. Returns false, and changes nothing, where `leaves`
   // is not in a slot or is pinned, or `enters` has a buffer.
   bool exchange(int layer, int leaves, int enters, const uint8_t* const* pieces);
-  // Gives each layer this many slots, (layers), but never more than it began with. Memory of slots
+  // Gives each layer this many slots, (layers). Memory of slots
   // that go is given to the system. Any thread may call it; layers in use keep theirs.
   void resize(const int32_t* slots);
   // Returns the number of slots that a layer has now.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace sharpi {
 namespace {
@@ -81,17 +83,19 @@ LoadOrder StoreLayer::order(Entry& entry) const {
 StoreBuffers::StoreBuffers(const std::vector<std::unique_ptr<StoreLayer>>& layers, int num_staging)
     : memory_(total_bytes(layers, num_staging)),
       free_slots_(layers.size()),
-      retired_(layers.size()) {
+      retired_(layers.size()),
+      bytes_(memory_.bytes()) {
   uint8_t* at = memory_.data();
-  const auto cut = [&](size_t bytes) {
-    buffers_.push_back(std::make_unique<Buffer>(Buffer{at, bytes}));
-    at += bytes;
-    return buffers_.back().get();
-  };
+  const auto next = [&](size_t bytes) { return cut(std::exchange(at, at + bytes), bytes); };
   for (size_t i = 0; i < layers.size(); i++)
     for (int slot = 0; slot < layers[i]->num_slots(); slot++)
-      free_slots_[i].push_back(cut(layers[i]->slot_bytes()));
-  for (int i = 0; i < num_staging; i++) staging_.push_back(cut(largest_slot(layers)));
+      free_slots_[i].push_back(next(layers[i]->slot_bytes()));
+  for (int i = 0; i < num_staging; i++) staging_.push_back(next(largest_slot(layers)));
+}
+
+Buffer* StoreBuffers::cut(uint8_t* at, size_t bytes) {
+  buffers_.push_back(std::make_unique<Buffer>(Buffer{at, bytes}));
+  return buffers_.back().get();
 }
 
 size_t StoreBuffers::total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
@@ -110,21 +114,34 @@ Buffer* StoreBuffers::take_slot(int layer) {
 
 void StoreBuffers::retire(int layer, const std::vector<Buffer*>& slots) {
   for (Buffer* slot : slots) {
-    memory_.give_back(slot->data, slot->bytes);
-    retired_bytes_ += slot->bytes;
+    SlotMemory::give_back(slot->data, slot->bytes);
+    bytes_ -= slot->bytes;
     retired_[layer].push_back(slot);
   }
 }
 
-std::vector<Buffer*> StoreBuffers::recall(int layer, int count) {
+std::vector<Buffer*> StoreBuffers::recall(int layer, int count, size_t slot_bytes) {
   std::vector<Buffer*> slots;
-  while (count-- > 0 && !retired_[layer].empty()) {
-    slots.push_back(retired_[layer].back());
-    retired_[layer].pop_back();
-    memory_.take_back(slots.back()->data, slots.back()->bytes);
-    retired_bytes_ -= slots.back()->bytes;
+  while (int(slots.size()) < count) {
+    Buffer* slot = retired_[layer].empty() ? add(slot_bytes) : retired_[layer].back();
+    if (!slot) break;
+    if (!retired_[layer].empty()) {
+      retired_[layer].pop_back();
+      SlotMemory::take_back(slot->data, slot->bytes);
+    }
+    bytes_ += slot->bytes;
+    slots.push_back(slot);
   }
   return slots;
+}
+
+Buffer* StoreBuffers::add(size_t bytes) {
+  try {
+    further_.push_back(std::make_unique<SlotMemory>(bytes));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return cut(further_.back()->data(), bytes);
 }
 
 bool StoreBuffers::is_staging(const Buffer* buffer) const {

@@ -97,19 +97,24 @@ class StoreBuffers {
   void exchange(Buffer* staging, Buffer* slot);
   // Gives the memory of free slots, which were taken, to the system; `recall` gets it back.
   void retire(int layer, const std::vector<Buffer*>& slots);
-  // Returns up to `count` retired slots of the layer, to be given to it.
-  std::vector<Buffer*> recall(int layer, int count);
-  size_t bytes() const { return memory_.bytes() - retired_bytes_; }
+  // Returns slots to be given to the layer: those that were retired, then new ones of their own
+  // memory, each of `slot_bytes`. Fewer than `count` where there is no memory.
+  std::vector<Buffer*> recall(int layer, int count, size_t slot_bytes);
+  size_t bytes() const { return bytes_; }
 
  private:
   static size_t total_bytes(const std::vector<std::unique_ptr<StoreLayer>>& layers,
                             int num_staging);
 
+  Buffer* cut(uint8_t* at, size_t bytes);
+  Buffer* add(size_t bytes);
+
   SlotMemory memory_;
+  std::vector<std::unique_ptr<SlotMemory>> further_;  // each has one slot
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::vector<Buffer*>> free_slots_;  // by layer
   std::vector<std::vector<Buffer*>> retired_;     // by layer
-  std::atomic<size_t> retired_bytes_{0};
+  std::atomic<size_t> bytes_;                     // without those of retired slots
   std::vector<Buffer*> staging_;
 };
 

@@ -42,8 +42,8 @@ SlotMemory::SlotMemory(size_t bytes) : bytes_(round_up(bytes ? bytes : 1, kPage)
 // first: advising that the parts at both ends may be freed does that at once. Without huge pages
 // for the range, the kernel does not fill it again in the background.
 void SlotMemory::give_back(uint8_t* at, size_t bytes) {
-  const size_t before = round_up(size_t(at - data_), kHugePage) - size_t(at - data_);
-  const size_t after = size_t(at + bytes - data_) % kHugePage;
+  const auto start = reinterpret_cast<uintptr_t>(at);
+  const size_t before = round_up(start, kHugePage) - start, after = (start + bytes) % kHugePage;
   if (before) advise(at, std::min(before, bytes), MADV_FREE);
   if (after && before < bytes) advise(at + bytes - after, after, MADV_FREE);
   advise(at, bytes, MADV_DONTNEED);

@@ -1,4 +1,4 @@
-// The memory that expert slots are cut from: one region, resident in RAM but for what is given
+// A region of memory that expert slots are cut from, resident in RAM but for what is given
 // back.
 #pragma once
 #include <cstddef>
@@ -16,10 +16,10 @@ class SlotMemory {
 
   uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  // Gives the pages of a range to the system; its contents are lost.
-  void give_back(uint8_t* at, size_t bytes);
+  // Gives the pages of a region's range to the system; its contents are lost.
+  static void give_back(uint8_t* at, size_t bytes);
   // Makes a range resident again, in huge pages where the system has some.
-  void take_back(uint8_t* at, size_t bytes);
+  static void take_back(uint8_t* at, size_t bytes);
 
  private:
   uint8_t* data_;
