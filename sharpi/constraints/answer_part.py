@@ -1,4 +1,4 @@
-"""Applies constraints to the answer within a model's output, or to what follows a trigger."""
+"""Applies constraints to parts of a model's output: reasoning, answer, what follows a trigger."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -43,7 +43,7 @@ class AfterReasoning:
             self._stage = "inside"
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the tokens that may come next; None allows all.
+        """Returns the mask for the stage that the answer is in.
 
         Before the first token, the mask allows the first token of the opening marker and the tokens
         that the constraint allows. Within reasoning, the mask forbids end tokens and tokens with
@@ -58,7 +58,6 @@ class AfterReasoning:
         return None if mask is None else np.bitwise_or(mask, marker)
 
     def accept(self, token: int) -> None:
-        """Advances the state by one token of the reasoning or of the answer."""
         if self._stage == "inside":
             self._stage = "after" if self._closing.feed(token) else "inside"
         elif self._stage == "opening" or (self._stage == "before" and self._opens(token)):
@@ -101,17 +100,12 @@ class AfterTrigger:
         self._inner: FiniteConstraint | None = None
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the tokens that may come next.
-
-        After a trigger, the constraint's mask is returned. In unconstrained text, the mask allows
-        all tokens but those with text after a trigger.
-        """
+        """In unconstrained text, allows all tokens but those with text after a trigger."""
         if self._inner is not None:
             return self._inner.allowed()
         return self._trigger.exact()
 
     def accept(self, token: int) -> None:
-        """Advances the state by one token of unconstrained text or of the constrained part."""
         if self._inner is None:
             if self._trigger.feed(token):
                 self._begin()
@@ -144,11 +138,9 @@ class InSequence:
         self._first, self._second = first, second
 
     def allowed(self) -> TokenMask | None:
-        """Returns the mask of the current constraint."""
         return self._current.allowed()
 
     def accept(self, token: int) -> None:
-        """Advances the current constraint by one token."""
         self._current.accept(token)
 
     @property
@@ -180,13 +172,56 @@ class ConstraintIntersection:
         self._first, self._second = first, second
 
     def allowed(self) -> TokenMask | None:
-        """Returns the intersection of both masks."""
         first, second = self._first.allowed(), self._second.allowed()
         if first is None or second is None:
             return second if first is None else first
         return first & second
 
     def accept(self, token: int) -> None:
-        """Passes the token to both constraints."""
         self._first.accept(token)
         self._second.accept(token)
+
+
+class ReasoningBudget:
+    """Allows all tokens until the reasoning has `budget` tokens, then forces its closing marker.
+
+    Only reasoning at the beginning of an answer is counted. `starts_inside`: the prompt ends within
+    the reasoning.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, markers: ReasoningMarkers, budget: int, starts_inside: bool
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._opening = markers.opening.encode()
+        self._closing = MarkerMatcher(tokenizer, markers.closing)
+        self._stage: Literal["before", "inside", "after"] = "inside" if starts_inside else "before"
+        self._left = budget
+        self._start = b""
+        self._forced: list[int] = []
+
+    def allowed(self) -> TokenMask | None:
+        """Returns the mask of the closing marker's next token if the budget is spent, else None."""
+        if self._stage != "inside" or self._left > 0:
+            return None
+        if not self._forced:
+            self._forced = list(self._closing.ids)
+        return mask_of(self._forced[:1], self._tokenizer.vocab_size)
+
+    def accept(self, token: int) -> None:
+        """Advances the state by one token, and counts it if it is part of the reasoning."""
+        if self._stage == "before":
+            self._begin(self._tokenizer.token_bytes(token))
+        elif self._stage == "inside":
+            self._left -= 1
+            self._forced = self._forced[1:]
+            if self._closing.feed(token):
+                self._stage = "after"
+
+    def _begin(self, data: bytes) -> None:
+        """Reads bytes at the beginning of the output, to find out whether they open reasoning."""
+        self._start = (self._start + data).lstrip()
+        if self._start.startswith(self._opening):
+            self._stage = "inside"
+        elif not self._opening.startswith(self._start):
+            self._stage = "after"

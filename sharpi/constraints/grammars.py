@@ -37,16 +37,13 @@ class ByteVocabulary:
         special = tokenizer.hidden_ids | tokenizer.end_ids
         self.special_token_ids = sorted(special)
         self.tokens = [b""] * tokenizer.vocab_size
-        self._set_special_bytes(special)
+        for token in special:
+            self.tokens[token] = tokenizer.token_bytes(token)
         self._set_text_bytes(special)
 
     def __call__(self, data: bytes) -> list[int]:
         """Returns the token ids of text that a grammar forces, as the tokenizer encodes it."""
         return self._tokenizer.encode_inside(data.decode("utf-8", "replace"))
-
-    def _set_special_bytes(self, special: frozenset[int]) -> None:
-        for token in special:
-            self.tokens[token] = self._tokenizer.token_bytes(token)
 
     def _set_text_bytes(self, special: frozenset[int]) -> None:
         """Sets the bytes of each text token.
@@ -110,13 +107,6 @@ class Grammars:
         `is_json`: the grammar is of JSON and other text, and its numbers are limited in digits.
         """
         return self._constraint(LLMatcher.grammar_from_lark(_checked(text)), is_json=is_json)
-
-    def regex(self, text: str) -> GrammarConstraint:
-        """Returns a constraint that allows the texts which a regular expression matches as a whole.
-
-        Look-around and back references are not supported.
-        """
-        return self._constraint(LLMatcher.grammar_from_regex(_checked(text)))
 
     def _constraint(self, grammar: str, *, is_json: bool = False) -> GrammarConstraint:
         matcher = self._matcher(grammar)

@@ -114,7 +114,10 @@ def run_child(module: str, text: str) -> Any:
         except BaseException:
             child.kill()
             raise
-    return _decoded(output) if child.returncode == 0 else None
+    try:
+        return json.loads(output) if child.returncode == 0 else None
+    except ValueError:
+        return None
 
 
 def _output_of(child: "subprocess.Popen[bytes]", text: bytes) -> bytes:
@@ -135,13 +138,6 @@ def _processor_seconds(pid: int) -> float:
     """Returns the CPU time, in seconds, of a child process that is running or a zombie."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _decoded(output: bytes) -> Any:
-    try:
-        return json.loads(output)
-    except ValueError:
-        return None
 
 
 def serve_parent(compute: Callable[[str], Any]) -> None:

@@ -131,7 +131,7 @@ class TestJson:
 
 class TestVocabularies:
     def test_control_tokens_are_no_text(self, grammars: Grammars, tokenizer: Tokenizer) -> None:
-        constraint = grammars.regex("(?s:.*)")
+        constraint = grammars.lark("start: /(?s:.*)/")
         hidden = tokenizer.hidden_ids - tokenizer.end_ids
         assert not allowed_ids(constraint.allowed(), tokenizer) & hidden
 
@@ -152,7 +152,7 @@ class TestVocabularies:
         assert constraint.may_end
 
     def test_half_a_character_cannot_end(self, gemma: Tokenizer) -> None:
-        constraint = Grammars(gemma).regex("(?s:.*)")
+        constraint = Grammars(gemma).lark("start: /(?s:.*)/")
         assert may_end(constraint, gemma)
         constraint.accept(gemma.id_of("<0xC3>") or 0)
         assert not may_end(constraint, gemma)
@@ -222,7 +222,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("text", ["(", "a{3,2}", "(?<=a)b", "(" * 5000])
     def test_regular_expressions(self, demo_grammars: Grammars, text: str) -> None:
-        refused(lambda: demo_grammars.regex(text))
+        refused(lambda: demo_grammars.lark(f"start: /{text}/"))
 
     @pytest.mark.speed
     def test_an_ambiguous_grammar_takes_bounded_time_a_step(

@@ -8,10 +8,10 @@ from sharpi.constraints.answer_part import (
     AfterTrigger,
     ConstraintIntersection,
     InSequence,
+    ReasoningBudget,
     within_answer,
 )
 from sharpi.constraints.grammars import Grammars
-from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.tokenizer.reasoning import THINK, ReasoningMarkers
 from sharpi.tokenizer.tokenizer import Tokenizer
 

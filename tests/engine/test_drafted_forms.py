@@ -29,7 +29,7 @@ FORMS: dict[str, Callable[[Grammars], Constraint]] = {
     "schema": lambda grammars: grammars.json_schema(SCHEMA),
     "object": lambda grammars: grammars.json_object(),
     "gbnf": lambda grammars: grammars.gbnf(GBNF),
-    "regex": lambda grammars: grammars.regex("(Lily saw the cat[.] ){8}"),
+    "regex": lambda grammars: grammars.lark("start: /(Lily saw the cat[.] ){8}/"),
 }
 
 

@@ -11,6 +11,7 @@ from sharpi.constraints.answer_part import (
     AfterReasoning,
     AfterTrigger,
     ConstraintIntersection,
+    ReasoningBudget,
     harmony_reasoning,
     within_answer,
 )
@@ -18,7 +19,6 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.constraints.grammar_constraint import GrammarConstraint
 from sharpi.constraints.grammars import Grammars
 from sharpi.constraints.json_schema import OPTIONS, rewritten_schema
-from sharpi.constraints.reasoning_budget import ReasoningBudget
 from sharpi.dialogue.dialogue_format import DialogueFormat
 from sharpi.dialogue.formats.harmony import Harmony
 from sharpi.dialogue.tools import Tool

@@ -19,49 +19,43 @@ from sharpi.serve.openai.completions import Completions
 from sharpi.serve.openai.response_stream import Responses
 
 
-class Models:
-    """The handlers of /v1/models, which list the one model of the server."""
-
-    def __init__(self, host: ModelHost) -> None:
-        self._host = host
-
-    async def list(self, request: Request) -> Response:
-        """Returns a list with the one model of the server."""
-        name = self._host.model_id
-        page = {"has_more": False, "first_id": name, "last_id": name}
-        return JSONResponse({"object": "list", "data": [self._model()], **page})
-
-    async def one(self, request: Request) -> Response:
-        """Returns the model by its name or an alias; raises ApiError 404 for others."""
-        self._host.require_model(request.path_params["name"])
-        return JSONResponse(self._model())
-
-    def _model(self) -> dict[str, Any]:
-        created, context_size = self._host.created, self._host.context_size
-        return {
-            "id": self._host.model_id,
-            "object": "model",
-            "created": created,
-            "owned_by": "sharpi",
-            "type": "model",
-            "display_name": self._host.model_id,
-            # One number under the names that llama.cpp's, vLLM's and OpenRouter's clients expect.
-            "meta": {"n_ctx": context_size},
-            "max_model_len": context_size,
-            "context_length": context_size,
-            "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
-        }
+def model_body(host: ModelHost) -> dict[str, Any]:
+    """Returns the one model of the server, in the words of both APIs."""
+    created = datetime.fromtimestamp(host.created, UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "id": host.model_id,
+        "object": "model",
+        "created": host.created,
+        "owned_by": "sharpi",
+        "type": "model",
+        "display_name": host.model_id,
+        # One number under the names that llama.cpp's, vLLM's and OpenRouter's clients expect.
+        "meta": {"n_ctx": host.context_size},
+        "max_model_len": host.context_size,
+        "context_length": host.context_size,
+        "created_at": created,
+    }
 
 
 def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     """Returns the endpoints of OpenAI's APIs and of /v1/models."""
-    models = Models(host)
+
+    async def models(request: Request) -> Response:
+        """Returns a list with the one model of the server."""
+        page = {"has_more": False, "first_id": host.model_id, "last_id": host.model_id}
+        return JSONResponse({"object": "list", "data": [model_body(host)], **page})
+
+    async def model(request: Request) -> Response:
+        """Returns the model by its name or an alias; raises ApiError 404 for others."""
+        host.require_model(request.path_params["name"])
+        return JSONResponse(model_body(host))
+
     chat = answer_handler(host, chats, ChatBody, ChatAnswers)
     completions = answer_handler(host, chats, CompletionsBody, Completions)
     responses = answer_handler(host, chats, ResponsesBody, Responses)
     return [
-        Endpoint("GET", "/v1/models", models.list, other_paths=("/models",)),
-        Endpoint("GET", "/v1/models/{name:path}", models.one, other_paths=("/models/{name:path}",)),
+        Endpoint("GET", "/v1/models", models, other_paths=("/models",)),
+        Endpoint("GET", "/v1/models/{name:path}", model, other_paths=("/models/{name:path}",)),
         Endpoint("POST", "/v1/chat/completions", chat, ChatBody, ("/chat/completions",), True),
         Endpoint("POST", "/v1/completions", completions, CompletionsBody, ("/completions",), True),
         Endpoint("POST", "/v1/responses", responses, ResponsesBody, ("/responses",), True),

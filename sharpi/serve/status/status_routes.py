@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import asdict
 from starlette.requests import Request
@@ -129,12 +129,6 @@ def resident_bytes() -> int | None:
 _FRESH_SECONDS = 0.25  # a view is reused for this long, for all requests
 
 
-class _Look(NamedTuple):
-    """The ExpertView of a loaded model."""
-
-    view: ExpertView | None  # None if the model has no experts
-
-
 class LiveExperts:
     """Handles GET /experts/live; reads the model between two steps, and never loads it."""
 
@@ -156,7 +150,8 @@ class LiveExperts:
         """Reads a new view; keeps the last view if a step of the model takes longer than 2 s."""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                self._latest = as_json(await self._host.inspect_if_loaded(_look), time.monotonic())
+                look = await self._host.inspect_if_loaded(lambda each: (each.engine.expert_view(),))
+                self._latest = as_json(look, time.monotonic())
         except TimeoutError:
             return
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
@@ -167,12 +162,8 @@ def live_experts_endpoint(host: ModelHost) -> Endpoint:
     return Endpoint("GET", "/experts/live", LiveExperts(host).respond)
 
 
-def _look(loaded: Loaded) -> _Look:
-    return _Look(loaded.engine.expert_view())
-
-
-def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
-    """Returns the view as a JSON object.
+def as_json(look: tuple[ExpertView | None] | None, seconds: float) -> dict[str, Any]:
+    """Returns the view of a loaded model as a JSON object.
 
     Its `kind` is "unloaded" without a model, "dense" without experts, "streamed" if experts are
     loaded into slots, else "mapped". `seconds` is the time of the view by a monotonic clock, of
@@ -180,7 +171,7 @@ def as_json(look: _Look | None, seconds: float) -> dict[str, Any]:
     """
     if look is None:
         return {"kind": "unloaded"}
-    view = look.view
+    [view] = look
     if view is None:
         return {"kind": "dense"}
     return {
