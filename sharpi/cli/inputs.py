@@ -253,11 +253,7 @@ DisplayPromptOption = Annotated[
 ]
 ModelArgument = Annotated[
     str | None,
-    Option(
-        "MODEL",
-        "A GGUF file, or a name as in `sharpi list` or `sharpi models`.",
-        default="the demo model",
-    ),
+    Option("MODEL", "A GGUF file, or a name; see `sharpi models`.", default="the demo model"),
 ]
 ModelOption = Annotated[
     str | None, Option("-m --model FILE", "The GGUF file or name, instead of MODEL.")
@@ -268,7 +264,5 @@ PullOption = Annotated[
 ]
 PromptFileOption = Annotated[
     str | None,
-    Option(
-        "-f --file FILE", "Read the prompt from FILE ('-': stdin), without the newline at its end."
-    ),
+    Option("-f --file FILE", "The prompt is in FILE ('-': stdin), without its last newline."),
 ]

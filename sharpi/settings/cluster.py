@@ -56,10 +56,7 @@ class ClusterConfig(Struct, frozen=True):
     ] = None
     allows_public: Annotated[  # the interface may have a public address
         bool,
-        Option(
-            "--insecure-link",
-            "Allow an interface with a public address: whoever reaches it can join.",
-        ),
+        Option("--insecure-link", "Allow a public address, where whoever reaches it can join."),
     ] = False
     remote_experts: Annotated[
         RemoteExperts,

@@ -14,28 +14,18 @@ class ConversationOptions(Struct, frozen=True):
 
     raw: Annotated[bool, Option("--raw", "Continue the text without the chat template.")] = False
     system: Annotated[
-        str | None,
-        Option(
-            "-sys --system --system-prompt TEXT", "The system message, before the conversation."
-        ),
+        str | None, Option("-sys --system --system-prompt TEXT", "The system message.")
     ] = None
     verbose_prompt: Annotated[
         bool, Option("--verbose-prompt", "Print each prompt and its tokens to stderr.")
     ] = False
     verbose: Annotated[
         bool,
-        Option(
-            "-v --verbose",
-            "Print after an answer what each kind of draft gained. (The version: `sharpi -v`.)",
-        ),
+        Option("-v --verbose", "Print what each kind of draft gained. (The version: `sharpi -v`.)"),
     ] = False
     think: Annotated[
         bool | None,
-        Option(
-            "--think/--no-think",
-            "Turn reasoning on or off, if the chat template supports it.",
-            default="the template's",
-        ),
+        Option("--think/--no-think", "Turn reasoning on or off.", default="the template's"),
     ] = None
 
 
@@ -50,7 +40,5 @@ class ConstraintOptions(Struct, frozen=True):
     json_object: Annotated[bool, Option("--json-object", "Answer with a JSON object.")] = False
     grammar: Annotated[
         str | None,
-        Option(
-            "--grammar FILE", "Follow the grammar in FILE: GBNF, or Lark in llguidance's dialect."
-        ),
+        Option("--grammar FILE", "Follow the grammar in FILE: GBNF, or llguidance's Lark."),
     ] = None

@@ -31,11 +31,7 @@ class ExpertConfig(Struct, frozen=True):
 
     policy: Annotated[
         Policy | None,
-        Option(
-            "--moe-policy",
-            "Policy that decides which expert is evicted.",
-            default="the measured best",
-        ),
+        Option("--moe-policy", "Decides which expert is evicted.", default="the measured best"),
     ] = None
     load_budget: Annotated[
         float | None,
@@ -57,25 +53,15 @@ class ExpertConfig(Struct, frozen=True):
     ] = None
     warm_pin_after: Annotated[
         int | None,
-        Option(
-            "--moe-warmpin-after N",
-            "Accesses to experts before they are pinned.",
-            min=0,
-            default="512",
-        ),
+        Option("--moe-warmpin-after N", "Expert accesses before the pin.", min=0, default="512"),
     ] = None
     prefetch: Annotated[
         bool,
-        Option(
-            "--moe-predict-prefetch/--no-moe-predict-prefetch",
-            "Prefetch the experts that will probably be used.",
-        ),
+        Option("--moe-predict-prefetch/--no-moe-predict-prefetch", "Prefetch probable experts."),
     ] = True
     predictor: Annotated[
         Predictor | None,
-        Option(
-            "--moe-predictor", "Predictor of the experts to prefetch.", default="the measured best"
-        ),
+        Option("--moe-predictor", "Predicts experts to prefetch.", default="the measured best"),
     ] = None
     resident: Annotated[
         Resident | None,
@@ -120,10 +106,7 @@ class ExpertConfig(Struct, frozen=True):
         ),
     ] = None
     paged_stash: Annotated[
-        bool,
-        _miss(
-            "--moe-paged-stash/--no-moe-paged-stash", "Keep activations of long prompts in pages."
-        ),
+        bool, _miss("--moe-paged-stash/--no-moe-paged-stash", "Page activations of long prompts.")
     ] = False
     stash_page_tokens: Annotated[
         int, _miss("--moe-paged-stash-page-size N", "Tokens per page of the stash.", min=1)
@@ -155,17 +138,11 @@ class ExpertConfig(Struct, frozen=True):
     ] = None
     trace: Annotated[
         Path | None,
-        Option(
-            "--moe-trace PATH",
-            "Record the routes of every token, an .npz file for `sharpi simulate`.",
-        ),
+        Option("--moe-trace PATH", "Record all routes, an .npz file for `sharpi simulate`."),
     ] = None
     profile: Annotated[
         Path | None,
-        Option(
-            "--moe-profile PATH",
-            "Start with the expert uses in this file, if it exists, and save them at the end.",
-        ),
+        Option("--moe-profile PATH", "Start with this file's expert uses; save them at the end."),
     ] = None
     trace_routes: Annotated[
         bool,

@@ -77,29 +77,15 @@ class RopeRequest(Struct, frozen=True):
 
     kind: Annotated[
         RopeKind | None,
-        Option(
-            "--rope-scaling",
-            "How positions beyond the trained context are scaled.",
-            default="the file's, else linear",
-        ),
+        Option("--rope-scaling", "How positions are scaled.", default="the file's, else linear"),
     ] = None
     factor: Annotated[
         float | None,
-        Option(
-            "--rope-scale N",
-            "Factor by which the context grows.",
-            parse=positive,
-            default="the file's",
-        ),
+        Option("--rope-scale N", "How much context grows.", parse=positive, default="the file's"),
     ] = None
     original_context: Annotated[
         int | None,
-        Option(
-            "--yarn-orig-ctx N",
-            "YaRN: tokens of context that the model was trained on.",
-            min=1,
-            default="the file's",
-        ),
+        Option("--yarn-orig-ctx N", "YaRN: the trained context.", min=1, default="the file's"),
     ] = None
     extrapolation: Annotated[
         float | None,
@@ -113,12 +99,7 @@ class RopeRequest(Struct, frozen=True):
     ] = None
     attention_factor: Annotated[
         float | None,
-        Option(
-            "--yarn-attn-factor N",
-            "YaRN: multiplies its attention factor.",
-            parse=positive,
-            default="1",
-        ),
+        Option("--yarn-attn-factor N", "YaRN: scales attention.", parse=positive, default="1"),
     ] = None
     beta_fast: Annotated[
         float | None,
@@ -146,25 +127,15 @@ class RunConfig(Struct, frozen=True):
     model: Path = Path()
     context_size: Annotated[
         int | None,
-        _context(
-            "-c --ctx-size N", "Tokens of context.", min=1, default="the model's, at most 4096"
-        ),
+        _context("-c --ctx-size N", "Context size.", min=1, default="the model's, at most 4096"),
     ] = None
     num_threads: Annotated[
         int | None,
-        _machine(
-            "-t --threads N", "Threads for decode.", min=1, max=1024, default="physical cores"
-        ),
+        _machine("-t --threads N", "Decode threads.", min=1, max=1024, default="physical cores"),
     ] = None
     num_batch_threads: Annotated[
         int | None,
-        _machine(
-            "-tb --threads-batch N",
-            "Threads for prefill.",
-            min=1,
-            max=1024,
-            default="same as --threads",
-        ),
+        _machine("-tb --threads-batch N", "Prefill threads.", min=1, max=1024, default="--threads"),
     ] = None
     batch_size: Annotated[int, _machine("-b --batch-size N", "Tokens per prefill step.", min=1)] = (
         512
@@ -205,10 +176,7 @@ class RunConfig(Struct, frozen=True):
     rope: RopeRequest = RopeRequest()
     context_shift: Annotated[
         bool,
-        _context(
-            "--context-shift/--no-context-shift",
-            "When the context is full, drop its older half and continue.",
-        ),
+        _context("--context-shift/--no-context-shift", "Drop the older half of a full context."),
     ] = False
     instruction_set: Annotated[
         InstructionSet | None,
@@ -304,10 +272,7 @@ class RunConfig(Struct, frozen=True):
     ] = ()
     prompt_cache: Annotated[
         Path | None,
-        _context(
-            "--prompt-cache DIR",
-            "Keep computed prompts in the folder DIR and reuse them, also after a restart.",
-        ),
+        _context("--prompt-cache DIR", "Keep computed prompts in DIR, for later runs too."),
     ] = None
     prompt_cache_bytes: Annotated[
         int,

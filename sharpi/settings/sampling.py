@@ -28,22 +28,12 @@ class SamplingParams(Struct, frozen=True):
     GROUP: ClassVar = "Sampling"
 
     temperature: Annotated[
-        float,
-        Option(
-            "--temp --temperature T",
-            "Randomness of sampling; 0 always takes the most likely token.",
-            min=0,
-        ),
+        float, Option("--temp --temperature T", "Randomness; 0 takes the most likely token.", min=0)
     ] = 0.8
     top_k: Annotated[int, Option("--top-k N", "Keep the N most likely tokens; 0: all.", min=0)] = 40
     top_p: Annotated[
         float,
-        Option(
-            "--top-p P",
-            "Keep the most likely tokens that make up P of the probability; 1: all.",
-            min=0,
-            max=1,
-        ),
+        Option("--top-p P", "Keep the most likely tokens up to P in sum; 1: all.", min=0, max=1),
     ] = 0.95
     min_p: Annotated[
         float,
@@ -56,32 +46,18 @@ class SamplingParams(Struct, frozen=True):
     ] = 0.05
     repeat_penalty: Annotated[
         float,
-        Option(
-            "--repeat-penalty --rep-penalty X",
-            "Make recent tokens less likely; 1: off.",
-            parse=positive,
-        ),
+        Option("--repeat-penalty --rep-penalty X", "Lower recent tokens; 1: off.", parse=positive),
     ] = 1.0
     presence_penalty: Annotated[
         float,
-        Option(
-            "--presence-penalty X", "Subtracted once from the logit of each recent token; 0: off."
-        ),
+        Option("--presence-penalty X", "Subtracted once from each recent token's logit; 0: off."),
     ] = 0.0
     frequency_penalty: Annotated[
         float,
-        Option(
-            "--frequency-penalty X",
-            "Subtracted from the logit of a token for each recent occurrence; 0: off.",
-        ),
+        Option("--frequency-penalty X", "Subtracted from a token's logit per recent use; 0: off."),
     ] = 0.0
     penalty_last_n: Annotated[
-        int,
-        Option(
-            "--repeat-last-n N",
-            "Number of recent tokens that the penalties consider; -1: the whole context.",
-            min=-1,
-        ),
+        int, Option("--repeat-last-n N", "Tokens that penalties consider; -1: the context.", min=-1)
     ] = 64
     seed: Annotated[
         int | None,
@@ -100,12 +76,7 @@ class GenerationRequest(Struct, frozen=True):
     GROUP: ClassVar = "Length"
 
     max_tokens: Annotated[
-        int,
-        Option(
-            "-n --predict --n-predict N",
-            "Maximum number of tokens to generate; -1: until the model ends.",
-            min=-1,
-        ),
+        int, Option("-n --predict --n-predict N", "Most tokens to generate; -1: no limit.", min=-1)
     ] = -1
     stop: Annotated[
         tuple[str, ...],

@@ -39,11 +39,7 @@ class ServeOptions(Struct, frozen=True):
     ] = ()
     alias: Annotated[
         tuple[str, ...],
-        Option(
-            "--alias NAME",
-            "Name of the model for clients, besides its file's name; may be repeated.",
-            is_repeated=True,
-        ),
+        Option("--alias NAME", "Name of the model for clients; may be repeated.", is_repeated=True),
     ] = ()
     parallel: Annotated[
         int,
@@ -54,10 +50,7 @@ class ServeOptions(Struct, frozen=True):
     ] = 64
     slot_save_path: Annotated[
         Path | None,
-        Option(
-            "--slot-save-path DIR",
-            "Let clients save and restore the KV cache of a slot in files of this folder.",
-        ),
+        Option("--slot-save-path DIR", "Let clients save and restore slots in this folder."),
     ] = None
     idle_unload: Annotated[
         float | None,
@@ -79,11 +72,7 @@ class ServeOptions(Struct, frozen=True):
     ] = None
     grace: Annotated[
         float,
-        Option(
-            "--grace SECONDS",
-            "Seconds that open answers have to finish when the server is stopped.",
-            min=0,
-        ),
+        Option("--grace SECONDS", "Seconds for open answers to end when the server stops.", min=0),
     ] = 10.0
     cors_origin: Annotated[
         tuple[str, ...],

@@ -70,12 +70,7 @@ class SpeculationConfig(Struct, frozen=True):
     ] = 0
     min_probability: Annotated[
         float,
-        Option(
-            "--spec-draft-p-min P",
-            "End a draft before a token whose probability is below P.",
-            min=0,
-            max=1,
-        ),
+        Option("--spec-draft-p-min P", "End drafts at tokens less likely than P.", min=0, max=1),
     ] = 0.0
     draft_model: Annotated[
         Path | None,

@@ -82,10 +82,7 @@ def _record(model: "CachedModel") -> dict[str, Any]:
 def pull(
     name: Annotated[
         str,
-        Option(
-            "REPO[:QUANT]",
-            "A repository as ORG/REPO with a quant, as in :Q4_K_M, or a name of `sharpi models`.",
-        ),
+        Option("REPO[:QUANT]", "ORG/REPO with a quant, as in :Q4_K_M, or one of `sharpi models`."),
     ],
     revision: Annotated[
         str | None, local_option("--revision REV", "A branch, tag or commit.", default="main")

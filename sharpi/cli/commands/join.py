@@ -36,11 +36,7 @@ def join(
         bool, local_option("--once", "End with the first machine, rather than wait for it again.")
     ] = False,
     only_lend: Annotated[
-        bool,
-        local_option(
-            "--only-lend",
-            "Run no layers; hold experts in this machine's RAM and compute them for the others.",
-        ),
+        bool, local_option("--only-lend", "Run no layers; hold and compute experts for the others.")
     ] = False,
 ) -> None:
     """Run some layers of a model for another machine.

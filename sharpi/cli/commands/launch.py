@@ -32,12 +32,7 @@ def launch(
     pull: PullOption = False,
     ctx_size: Annotated[
         int | None,
-        Option(
-            "-c --ctx-size N",
-            "Tokens of context of the server.",
-            min=1,
-            default="the model's, at most 32768",
-        ),
+        Option("-c --ctx-size N", "Context size.", min=1, default="the model's, at most 32768"),
     ] = None,
 ) -> None:
     """Start a coding agent on a model.

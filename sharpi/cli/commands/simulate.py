@@ -55,10 +55,7 @@ def simulate(
         ),
     ] = None,
     moving_slots: Annotated[
-        bool,
-        local_option(
-            "--moving-slots/--fixed-slots", "learned: slots move to the layers that need them."
-        ),
+        bool, local_option("--moving-slots/--fixed-slots", "learned: layers exchange their slots.")
     ] = False,
     resident: Annotated[
         str | None,
@@ -91,7 +88,7 @@ def simulate(
         int | None,
         local_option(
             "--warm-pin-after N",
-            "Accesses to experts before they are pinned.",
+            "Expert accesses before the pin.",
             min=0,
             default=f"{_WARM_PIN_AFTER}",
         ),
