@@ -102,8 +102,10 @@ class TensorSource(Struct, frozen=True):
         self._check(tensor, (num_experts, *shape) if is_stacked else shape)
         rows, columns = tensor.shape[-2:]
         full_name = tensor.name.removesuffix(".weight")
-        bias = self._stacked_bias(f"{name}.bias", (num_experts, rows) if is_stacked else (rows,))
-        bias = None if bias is None else bias.reshape(num_experts, rows)
+        bias = None
+        if self.has(f"{name}.bias"):
+            bias = self.array(f"{name}.bias", (num_experts, rows) if is_stacked else (rows,))
+            bias = bias.reshape(num_experts, rows)
         scales = self._scales(name, num_experts)
         return StackedMatrix(
             full_name, tensor.quant_type, num_experts, rows, columns, tensor.data, bias, scales
@@ -117,13 +119,6 @@ class TensorSource(Struct, frozen=True):
         if self.has(f"{name}.input_scale"):
             self.taken.add(self._full_name(f"{name}.input_scale"))
         return self.optional_vector(f"{name}.scale", count)
-
-    def _stacked_bias(self, name: str, shape: tuple[int, ...]) -> FloatArray | None:
-        if not self.has(name):
-            return None
-        tensor = self.tensor(name)
-        self._check(tensor, shape)
-        return self._floats(tensor)
 
     def tensor(self, name: str) -> Tensor:
         """Returns a tensor and records that it is used.

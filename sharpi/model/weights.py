@@ -126,13 +126,10 @@ def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
     if any(rope.scaling.kind == "divided" for rope in ropes):
         return long if config.has_long_context else short
     if config.spec.whole_layers_rotate_half:
-        return _first_half(source.optional_vector("rope_freqs.weight", *(2 * n for n in sizes)))
+        divisors = source.optional_vector("rope_freqs.weight", *(2 * n for n in sizes))
+        # The second half is padding in files of some models.
+        return None if divisors is None else divisors[: len(divisors) // 2]
     return source.optional_vector("rope_freqs.weight", *sizes)
-
-
-def _first_half(divisors: FloatArray | None) -> FloatArray | None:
-    """Returns the first half of the divisors; the rest is padding in files of some models."""
-    return None if divisors is None else divisors[: len(divisors) // 2]
 
 
 _PROJECTIONS = ("v.", "a.", "mm.", "resampler.")
