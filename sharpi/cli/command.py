@@ -196,7 +196,8 @@ def arguments_of(function: Function, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of `function`, with its structs built from the values in them."""
     for name, kind, chosen in _structs(function):
         values[name] = _built(kind, chosen, values)
-    return {name: value for name, value in values.items() if name in _own(function)}
+    own = _own(function)
+    return {name: value for name, value in values.items() if name in own}
 
 
 def _built(kind: type[Struct], chosen: Sequence[Only], values: dict[str, Any]) -> Any:
