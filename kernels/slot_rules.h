@@ -72,14 +72,17 @@ constexpr float kRecentRate = 0.01f;
 constexpr float kFirstMargin = 0.15f;
 constexpr float kMarginRate = 0.0005f;
 constexpr float kThresholdRate = 0.01f;
-// Prefetches are judged by what became of so many. They pay if they save one miss for every four: a
-// byte that is waited for was measured to cost 4.6 times one that is read beside computing. The
-// budget shrinks and grows by these factors.
-constexpr int kPrefetchesPerChange = 128;
-constexpr int kLoadsForMiss = 4;
-constexpr float kAllowanceShrinks = 0.25f;
-constexpr float kAllowanceGrows = 2.f;
-constexpr float kLeastAllowance = 0.0625f;
+// Prefetches pay if they save one miss for every four: a byte that is waited for was measured to cost
+// 4.6 times one that is read beside computing. The fraction is an average over about 64 prefetches.
+constexpr float kLeastPaid = 0.25f;
+constexpr float kPaidRate = 0.015625f;
+// What prefetches may read: so that all reads are a little more than the misses that slru would have
+// had; where they do not pay, a small fraction of the misses besides those that they save. Unused
+// credit fades within about 16 tokens, and a token aims for a quarter of it.
+constexpr float kReadsOfSlru = 1.08f;
+constexpr float kExtraUnpaid = 0.01f;
+constexpr float kKeptOfCredit = 0.9375f;
+constexpr float kCreditOfToken = 0.25f;
 
 // Slots that move between layers; times in tokens.
 constexpr float kNeedRate = 0.001953125f;

@@ -1,8 +1,9 @@
-"""Prefetches that save no misses stop by counts alone, and return once they do."""
+"""Prefetches that save no misses stop by counts alone, return once they do, and read little."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from route_traces import skewed_routes
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
@@ -55,9 +56,29 @@ def test_prefetches_that_are_used_stay_and_return() -> None:
     assert after > 0.8 * BUDGET
 
 
-def test_prefetches_stay_where_fewer_than_half_are_used_but_save_a_miss_for_four() -> None:
-    routes = cyclic(2500)
-    is_random = np.random.default_rng(5).random((2500, LAYERS)) < 0.6
-    routes[is_random] = uniform(2500)[is_random]
-    (loads,) = early_loads(12, routes)
-    assert loads > 0.8 * BUDGET
+def reads(kind: PolicyKind, slots: int, routes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Returns the sums of the experts read up to each token, (tokens + 1,)."""
+    policy = NativePolicy(PolicySettings(kind, EXPERTS, K, (slots,) * LAYERS, load_budget=BUDGET))
+    sums = [0]
+    for token in routes:
+        for layer, route in enumerate(token):
+            policy.use(layer, route)
+        policy.end_token()
+        counts = policy.all_counts()
+        sums.append(sum(each.accesses - each.hits + each.early_loads for each in counts))
+    policy.close()
+    return np.array(sums)
+
+
+@pytest.mark.parametrize("slots", [6, 12, 24, 36])
+def test_no_window_reads_a_tenth_more_than_slru_from_the_first_token_on(slots: int) -> None:
+    mixed = cyclic(400)
+    is_random = np.random.default_rng(5).random((400, LAYERS)) < 0.6
+    mixed[is_random] = uniform(400)[is_random]
+    for routes in (skewed_routes(400, LAYERS, EXPERTS, K), uniform(400), mixed):
+        own, of_slru = (
+            (sums := reads(kind, slots, routes))[64:] - sums[:-64]
+            for kind in (PolicyKind.LEARNED_PREFETCH, PolicyKind.SLRU)
+        )
+        # Where little is read, two experts of each layer may be more than a tenth.
+        assert (own <= 1.1 * of_slru + 2 * LAYERS).all()

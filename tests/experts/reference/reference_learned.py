@@ -8,63 +8,64 @@ For prefetches it learns the worth of a slot to an expert. It is 1 for a hit at 
 the expert's later worth above the threshold at which experts are evicted. That later worth is at
 most the margin, since the expert could be loaded later at that price.
 
-A prefetch needs an additional read. The budget for prefetches shrinks if more than four of them
-are needed to save one miss.
+A prefetch needs an additional read. What prefetches read besides the misses that they save is
+limited by the misses that slru would have had, and small if more than four save one miss.
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from reference_learned_contexts import LearnedContexts, num_rows
 from reference_learned_map import LearnedMap, MapInputs
 from reference_learned_within import LearnedWithin, Route, Source, inputs_of
 from reference_policy import LayerSlots, SlotPolicy
+from reference_policy_ranked import Slru
 
-from sharpi.experts.policy_settings import PolicySettings, Swap
+from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
 from sharpi.ops.slot_rules import real, whole
 
 _MARGIN_RATE = np.float32(real("MarginRate"))
+_KEPT, _OF_TOKEN = np.float32(real("KeptOfCredit")), np.float32(real("CreditOfToken"))
+_LEAST_PAID, _PAID_RATE = np.float32(real("LeastPaid")), np.float32(real("PaidRate"))
+_OF_SLRU, _EXTRA_UNPAID = np.float32(real("ReadsOfSlru")), np.float32(real("ExtraUnpaid"))
+Totals = tuple[int, int, int, int]  # prefetches, misses that they saved, misses, misses of slru
 
 
-class LearnedMargin:
-    """The margin, adapted after each token; `value` is the current one."""
+class PrefetchLimits:
+    """The limits of prefetches, adapted after each token.
+
+    A prefetch has to gain more than `margin`, and there are no more than `credit` of them.
+    """
 
     def __init__(self, load_budget: float) -> None:
-        self.value = np.float32(real("FirstMargin"))
+        self.margin = np.float32(real("FirstMargin"))
+        self.credit = np.float32(0)
+        self._paid = _LEAST_PAID  # the misses that a prefetch saves
         self._budget = np.float32(load_budget)
-        self._loads_seen = 0
-        self._allowance = 1.0  # the fraction of the budget that prefetches may use
-        self._last_counts = 0, 0, 0  # prefetches used, wasted and saved, at the last change
+        self._seen: Totals = 0, 0, 0, 0
 
-    def adapt_allowance(self, used: int, wasted: int, saved: int) -> None:
-        """Adapts the share of the budget that prefetches may use to how many of them were useful.
+    def num_prefetched(self, num_loads: int) -> int:
+        """Returns the prefetches of the present token; `num_loads` is the total number so far."""
+        return num_loads - self._seen[0]
 
-        The arguments are running totals: prefetches used, prefetches wasted, and misses saved.
-        """
-        now = used, wasted, saved
-        used, wasted, saved = (
-            count - before for count, before in zip(now, self._last_counts, strict=True)
-        )
-        if used + wasted < whole("PrefetchesPerChange"):
-            return
-        self._last_counts = now
-        if saved * whole("LoadsForMiss") >= used + wasted:
-            self._allowance = min(1.0, self._allowance * real("AllowanceGrows"))
-        else:
-            self._allowance = max(
-                real("LeastAllowance"), self._allowance * real("AllowanceShrinks")
-            )
+    def adapt(self, now: Totals) -> None:
+        """Adapts the limits after a token."""
+        changes = (np.float32(a - b) for a, b in zip(now, self._seen, strict=True))
+        loads, saved, misses, of_slru = changes
+        budget = min(self._budget, max(np.float32(0), self.credit * _OF_TOKEN))
+        self.margin = max(np.float32(0), self.margin + _MARGIN_RATE * (loads - budget))
+        self._paid += (saved - self._paid * loads) * _PAID_RATE
+        is_unpaid = self._paid < _LEAST_PAID
+        more = _EXTRA_UNPAID * misses + saved if is_unpaid else _OF_SLRU * of_slru - misses
+        if self.credit > 1:  # a single prefetch is tried at some time
+            self.credit *= _KEPT
+        self.credit += more - loads
 
-    def adapt(self, num_loads: int) -> None:
-        """Adapts the margin after a token; `num_loads` is the total number of loads so far."""
-        excess = np.float32(num_loads - self._loads_seen)
-        excess -= self._budget * np.float32(self._allowance)
-        self.value = max(np.float32(0), self.value + _MARGIN_RATE * excess)
-
-    def count(self, num_loads: int) -> None:
-        """Sets the total number of loads from which the next token's loads are counted."""
-        self._loads_seen = num_loads
+    def count(self, now: Totals) -> None:
+        """Sets the totals from which the next token's are counted; see `adapt`."""
+        self._seen = now
 
 
 _RATE, _DIFFERENCE = np.float32(real("NeedRate")), np.float32(real("NeedDifference"))
@@ -141,9 +142,12 @@ class Learned(SlotPolicy):
         self._sources = _near_and_last(own.stop, self._num_sources)
         self._within = self._make_within()
         self._maps = self._make_maps() if self._is_prefetcher else []
+        # sees the same routes, and counts what it would have missed
+        as_slru = replace(settings, kind=PolicyKind.SLRU, warm_pin=0)
+        self._slru = Slru(as_slru) if self._is_prefetcher else None
         # per layer: the average score of the expert that would be evicted next
         self._threshold = np.zeros(settings.num_layers, np.float32)
-        self._margin = LearnedMargin(settings.load_budget)
+        self._limits = PrefetchLimits(settings.load_budget)
         self._tokens_seen = 0
         self._prefetches = self._learns = True
         self._needs = LearnedNeeds(settings)
@@ -175,7 +179,12 @@ class Learned(SlotPolicy):
         )
         return [
             LearnedMap(
-                num_sources, chosen.num_experts, rate, follows_text=True, num_hashed=num_hashed
+                num_sources,
+                chosen.num_experts,
+                rate,
+                of_itself=0.0,
+                follows_text=True,
+                num_hashed=num_hashed,
             )
             for _ in chosen.slots
         ]
@@ -211,6 +220,8 @@ class Learned(SlotPolicy):
         self._next[layer] = list(experts)[: self.settings.experts_per_token]
 
     def _on_batch_access(self, layer: int, routes: NDArray[np.integer]) -> None:
+        if self._slru is not None:
+            self._slru.use_batch(layer, routes)
         self._batch[layer] = routes.tolist()
 
     def _priority(self, layer: int, expert: int) -> float:
@@ -228,6 +239,8 @@ class Learned(SlotPolicy):
         return not self._learns
 
     def _after_use(self, layer: int) -> list[Swap]:
+        if self._slru is not None:
+            self._slru.use(layer, self._next[layer])
         self._score_within(layer)
         kept = list(self._keep_missed(layer))
         if not self._is_prefetcher:
@@ -257,14 +270,19 @@ class Learned(SlotPolicy):
         else:
             swaps = [swap for layer in self._end_step() for swap in self._prefetch(layer)]
             if self._prefetches_now:
-                self._margin.adapt_allowance(
-                    self._total("early_hits"), self._early_wasted, self._saved
-                )
-                self._margin.adapt(self._total("early_loads"))
+                self._limits.adapt(self._totals)
             self._tokens_seen += 1
             swaps += self._move_slots()
-        self._margin.count(self._total("early_loads"))
+        if self._slru is not None:
+            self._slru.end_token()
+        self._limits.count(self._totals)
         return swaps
+
+    @property
+    def _totals(self) -> Totals:
+        """The counts since the start by which prefetches are limited."""
+        of_slru = 0 if self._slru is None else self._slru.total_misses
+        return self._total("early_loads"), self._saved, self.total_misses, of_slru
 
     def _replay_batch(self) -> None:
         """Learns from the last tokens of a batch as if each had been decoded; makes no swaps."""
@@ -299,7 +317,7 @@ class Learned(SlotPolicy):
         learned.score(inputs)
         if layer in self._inputs_before:
             before = self._inputs_before[layer]
-            learned.learn_worth(before, used, self._threshold[layer], self._margin.value)
+            learned.learn_worth(before, used, self._threshold[layer], self._limits.margin)
         learned.keep()
         self._inputs_before[layer] = inputs
 
@@ -326,7 +344,10 @@ class Learned(SlotPolicy):
         for _ in range(self.settings.experts_per_token):
             enters = self._best_outside(layer, scores, None)
             leaves = self._lowest(layer, scores)
-            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + self._margin.value:
+            limits, num_loads = self._limits, self._total("early_loads")
+            if min(enters, leaves) < 0 or not scores[enters] > scores[leaves] + limits.margin:
+                break
+            if limits.num_prefetched(num_loads) + 1 > limits.credit:
                 break
             swaps.append(self._insert(layer, enters, leaves, early=True))
         self._watch_need(layer)

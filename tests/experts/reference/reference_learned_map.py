@@ -36,7 +36,8 @@ class LearnedMap:
 
     It is the reference implementation for kernels/cpu/experts/policy/learned_map.h. With
     `follows_text`, recent uses are inputs, too, and each row for an expert has a second copy that
-    fades and so adapts to recent text.
+    fades and so adapts to recent text. `of_itself` is what an expert of the layer is worth at first
+    for its own next use.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class LearnedMap:
         num_experts: int,
         rate: np.float32,
         *,
-        follows_text: bool = False,
-        num_hashed: int = 0,
+        of_itself: float,
+        follows_text: bool,
+        num_hashed: int,
     ) -> None:
         self.scores: NDArray[np.float32] = np.zeros(num_experts, np.float32)
         self._weights = np.zeros((num_sources * num_experts + num_hashed, num_experts), np.float32)
-        if not num_hashed:
-            np.fill_diagonal(self._weights[:num_experts], real("FirstOfItself"))
+        np.fill_diagonal(self._weights[:num_experts], of_itself)
         self._bias = np.full(num_experts, np.float32(real("FirstBias")))
         self._previous = np.zeros(num_experts, np.float32)
         self._rate = rate

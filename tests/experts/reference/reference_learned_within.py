@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from reference_learned_contexts import LearnedContexts, num_rows
 from reference_learned_map import LearnedMap, MapInputs
 
+from sharpi.ops.slot_rules import real
+
 Route = dict[int, list[int]]  # a token's experts by layer, best first
 
 
@@ -50,6 +52,7 @@ class LearnedWithin:
                 len(sources),
                 num_experts,
                 rate,
+                of_itself=real("FirstOfItself"),
                 follows_text=contexts is not None,
                 num_hashed=num_rows(num_experts) if contexts else 0,
             )

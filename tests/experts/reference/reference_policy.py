@@ -77,7 +77,6 @@ class SlotPolicy(ABC):
         self._early: set[tuple[int, int]] = set()
         # By layer, for each expert in `_early`: the expert that would be resident in its place.
         self._displaced: list[dict[int, int]] = [{} for _ in settings.slots]
-        self._early_wasted = 0
         self._saved = 0  # misses that early loads saved, less the misses that they caused
         for layer in range(settings.num_layers):
             for expert in self._chosen_pins(layer, settings.pins(layer)):
@@ -250,8 +249,7 @@ class SlotPolicy(ABC):
             displaced[place] = stays
 
     def _note_waste(self, layer: int, victim: int) -> None:
-        """Counts `victim` as wasted if it was loaded early and is evicted without any use."""
-        self._early_wasted += (layer, victim) in self._early
+        """Forgets that `victim`, which is evicted, was loaded early and not used."""
         self._early.discard((layer, victim))
         self._displaced[layer].pop(victim, None)
 
@@ -287,6 +285,11 @@ class SlotPolicy(ABC):
             swaps += self._take_slot(layer, victim)
         slots.num_slots = num_slots
         return swaps
+
+    @property
+    def total_misses(self) -> int:
+        """The misses in all layers since the start."""
+        return self._total("accesses") - self._total("hits")
 
     def _total(self, what: str) -> int:
         return sum(tally[what] for tally in self._tallies)

@@ -28,7 +28,8 @@ def test_a_sum_of_two_experts_is_predicted() -> None:
     policy.replay(decoded_steps(routes, np.array([len(routes)])))
     hit_rates = [each.hits / each.accesses for each in policy.all_counts()]
     policy.close()
-    assert hit_rates[2] > 0.85  # without the combinations: 0.25
+    # Without the combinations: 0.25. Prefetches may hardly read more than slru, which limits it.
+    assert hit_rates[2] > 0.65
 
 
 def test_a_layers_contexts_are_of_what_is_known_then() -> None:

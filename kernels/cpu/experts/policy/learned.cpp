@@ -52,13 +52,16 @@ void Learned::make_within() {
 }
 
 void Learned::make_maps() {
+  PolicySettings as_slru = settings_;
+  as_slru.kind = PolicyKind::Slru, as_slru.warm_pin = 0;
+  slru_ = std::make_unique<Slru>(as_slru);
   const int experts = settings_.num_experts;
   const int num_newest = has_few(settings_) ? kMostLayers : kLastLayers;
   for (int i = 0; i < num_newest; i++) sources_.push_back({false, -kLayersAhead - i, 1});
   contexts_.emplace(settings_, int(sources_.size()) * experts, kLayersAhead);
   const float rate = step_size(kRateAhead, sources_.size(), kContexts, rank_weights_.size());
   for (int layer = 0; layer < settings_.num_layers; layer++)
-    maps_.emplace_back(int(sources_.size()), experts, rate, true,
+    maps_.emplace_back(int(sources_.size()), experts, rate, 0.f, true,
                        LearnedContexts::num_rows(experts));
 }
 
@@ -96,6 +99,7 @@ void Learned::on_access(int layer, const int32_t* experts, int count) {
 }
 
 void Learned::on_batch_access(int layer, const int32_t* routes, int tokens, int k) {
+  if (slru_) slru_->use_batch(layer, routes, tokens, k, slru_swaps_);
   if (k != settings_.experts_per_token) return;  // other ranks compute some of a token's experts
   batch_[layer].assign(routes, routes + size_t(tokens) * k);
   batch_tokens_ = tokens;
@@ -160,6 +164,7 @@ void Learned::prefetch(int layer, std::vector<Swap>& swaps) {
     const int enters = best_outside(layer, scores, nullptr);
     const int leaves = victim(layer, scores);
     if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
+    if (float(total_early_loads() - loads_seen_) + 1.f > credit_) break;
     insert(layer, enters, leaves, true, swaps);
   }
   watch_need(layer);
@@ -220,6 +225,8 @@ int Learned::score_ahead(int layer) {
 }
 
 void Learned::after_use(int layer, std::vector<Swap>& swaps) {
+  const std::vector<int32_t>& used = tokens_[kNext].experts[layer];
+  if (slru_) slru_->use(layer, used.data(), int(used.size()), slru_swaps_);
   score_within(layer);
   if (learns_) keep_missed(layer, swaps);
   if (!is_prefetcher()) watch_need(layer);
@@ -251,11 +258,15 @@ void Learned::token_ended(std::vector<Swap>& swaps) {
   if (was_batch) replay_batch();
   else end_step(&swaps);
   if (!was_batch) {
-    if (prefetches_now()) adapt_margin();
+    if (prefetches_now()) adapt_credit();
     tokens_seen_++;
     if (settings_.moving_slots) move_slots(swaps);
   }
-  loads_seen_ = total_early_loads();
+  loads_seen_ = total_early_loads(), saved_seen_ = total_saved(), misses_seen_ = total_misses();
+  if (!slru_) return;
+  slru_->end_token(slru_swaps_);
+  slru_swaps_.clear();
+  slru_misses_seen_ = slru_->total_misses();
 }
 
 // Replays the batch's last tokens one by one, as if each had been decoded; swaps nothing.
@@ -275,22 +286,19 @@ void Learned::replay_batch() {
   batch_tokens_ = 0;
 }
 
-void Learned::adapt_allowance() {
-  const int64_t used = total_early_hits() - early_hits_seen_;
-  const int64_t wasted = total_early_wasted() - early_wasted_seen_;
-  if (used + wasted < kPrefetchesPerChange) return;
-  const int64_t saved = total_saved() - saved_seen_;
-  early_hits_seen_ += used, early_wasted_seen_ += wasted, saved_seen_ += saved;
-  const bool pays = saved * kLoadsForMiss >= used + wasted;
-  allowance_ = pays ? std::min(1.f, allowance_ * kAllowanceGrows)
-                    : std::max(kLeastAllowance, allowance_ * kAllowanceShrinks);
-}
-
-void Learned::adapt_margin() {
-  adapt_allowance();
-  const float budget = settings_.load_budget * allowance_;
-  const float excess = float(total_early_loads() - loads_seen_) - budget;
-  margin_ = std::max(0.f, margin_ + kMarginRate * excess);
+// Counts what the prefetches of a token cost, and what earlier ones saved.
+void Learned::adapt_credit() {
+  const auto loads = float(total_early_loads() - loads_seen_);
+  const auto saved = float(total_saved() - saved_seen_);
+  const auto misses = float(total_misses() - misses_seen_);
+  const auto of_slru = float(slru_->total_misses() - slru_misses_seen_);
+  const float budget = std::min(settings_.load_budget, std::max(0.f, credit_ * kCreditOfToken));
+  margin_ = std::max(0.f, margin_ + kMarginRate * (loads - budget));
+  paid_ += (saved - paid_ * loads) * kPaidRate;
+  const float unpaid = kExtraUnpaid * misses + saved;
+  const float more = paid_ < kLeastPaid ? unpaid : kReadsOfSlru * of_slru - misses;
+  if (credit_ > 1.f) credit_ *= kKeptOfCredit;  // a single prefetch is tried at some time
+  credit_ += more - loads;
 }
 
 }  // namespace sharpi

@@ -9,8 +9,9 @@
 // what it is worth above the threshold at which experts are evicted, but never more than the
 // margin, for which it could be loaded later.
 //
-// A prefetch costs a read of its own. Where more than four of them save one miss, the budget for
-// prefetches shrinks, and grows again once they save more.
+// A prefetch costs a read of its own. From the first token on, all reads are limited by the misses
+// that slru would have had, which a shadow of it counts. Where more than four prefetches save one
+// miss, as counted by who would be resident without them, nearly none are made.
 #pragma once
 #include <optional>
 
@@ -18,6 +19,7 @@
 #include "learned_map.h"
 #include "learned_within.h"
 #include "policy.h"
+#include "slru.h"
 
 namespace sharpi {
 
@@ -73,8 +75,7 @@ class Learned : public SlotPolicy {
   void roll();
   void end_step(std::vector<Swap>* swaps);
   void replay_batch();
-  void adapt_margin();
-  void adapt_allowance();
+  void adapt_credit();
 
   std::vector<float> rank_weights_;
   std::vector<LearnedSource> sources_;
@@ -89,8 +90,11 @@ class Learned : public SlotPolicy {
   std::vector<MapInput> inputs_;
   float margin_ = kFirstMargin;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
-  float allowance_ = 1.f;  // the fraction of the budget that prefetches may take
-  int64_t early_hits_seen_ = 0, early_wasted_seen_ = 0, saved_seen_ = 0;
+  float credit_ = 0.f;         // how much more prefetches may read than they have saved
+  float paid_ = kLeastPaid;    // the misses that a prefetch saves
+  int64_t misses_seen_ = 0, saved_seen_ = 0, slru_misses_seen_ = 0;
+  std::unique_ptr<Slru> slru_;  // sees the same routes, and counts what it would have missed
+  std::vector<Swap> slru_swaps_;
   bool prefetches_ = true, learns_ = true;
   // The experts that one slot more would keep, and one slot less would evict; -1 for none.
   struct Ends {

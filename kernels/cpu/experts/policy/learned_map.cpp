@@ -23,8 +23,8 @@ SHARPI_WIDE void fade_and_add(float* y, const float* x, float a, size_t n) {
 
 }  // namespace
 
-LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, bool follows_text,
-                       int num_hashed)
+LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, float of_itself,
+                       bool follows_text, int num_hashed)
     : num_experts_(num_experts),
       first_hashed_(num_sources * num_experts),
       stride_((size_t(num_experts) + 15) / 16 * 16),
@@ -37,8 +37,7 @@ LearnedMap::LearnedMap(int num_sources, int num_experts, float rate, bool follow
       fading_(follows_text ? first_hashed_ * stride_ : 0),
       recent_(follows_text, stride_),
       times_learned_(num_hashed) {
-  for (int e = 0; e < num_experts && !num_hashed; e++)
-    weights_[size_t(e) * stride_ + e] = kFirstOfItself;
+  for (int e = 0; e < num_experts; e++) weights_[size_t(e) * stride_ + e] = of_itself;
 }
 
 void LearnedMap::score(const std::vector<MapInput>& inputs) {

@@ -24,8 +24,9 @@ struct MapInput {
 class LearnedMap {
  public:
   // The first source is the layer itself. `num_hashed`: rows after those of the sources.
-  LearnedMap(int num_sources, int num_experts, float rate, bool follows_text = false,
-             int num_hashed = 0);
+  // `of_itself`: what an expert of the layer is worth at first for its own next use.
+  LearnedMap(int num_sources, int num_experts, float rate, float of_itself, bool follows_text,
+             int num_hashed);
 
   // Counts the experts that a token used; call it before computing scores.
   void count(const int* used, int num_used) { recent_.count(used, num_used); }

@@ -18,7 +18,7 @@ LearnedWithin::LearnedWithin(const PolicySettings& settings,
   const int num_hashed = follows_text ? LearnedContexts::num_rows(num_experts_) : 0;
   if (follows_text) contexts_.emplace(settings, num_sources * num_experts_, 0);
   for (int layer = 0; layer < settings.num_layers; layer++)
-    maps_.emplace_back(num_sources, num_experts_, rate, follows_text, num_hashed);
+    maps_.emplace_back(num_sources, num_experts_, rate, kFirstOfItself, follows_text, num_hashed);
 }
 
 void LearnedWithin::gather(int layer) {

@@ -79,13 +79,11 @@ void SlotPolicy::place(int layer, int expert, std::vector<Swap>& swaps) {
 
 void SlotPolicy::note_early_use(int layer, int expert) {
   counts_[layer].early_hits += early_[layer][expert];
-  total_early_hits_ += early_[layer][expert];
   total_saved_ += displaced_[layer][expert] >= 0;
   early_[layer][expert] = 0, displaced_[layer][expert] = -1;
 }
 
 void SlotPolicy::note_early_waste(int layer, int expert) {
-  total_early_wasted_ += early_[layer][expert];
   early_[layer][expert] = 0, displaced_[layer][expert] = -1;
 }
 

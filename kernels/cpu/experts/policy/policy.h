@@ -95,6 +95,7 @@ class SlotPolicy {
   bool pinned(int layer, int expert) const { return layers_[layer].pinned(expert); }
   const LayerCounts& counts(int layer) const { return counts_[layer]; }
   int64_t access_count(int layer, int expert) const { return layers_[layer].access_count(expert); }
+  int64_t total_misses() const { return total_accesses_ - total_hits_; }
   // Accesses and hits before the warm pin; both are -1 until it happens.
   int64_t accesses_before_pin() const { return accesses_before_pin_; }
   int64_t hits_before_pin() const { return hits_before_pin_; }
@@ -124,9 +125,6 @@ class SlotPolicy {
   // Returns true if a fixed set is chosen by uses, which are still counted.
   bool counts_uses() const { return settings_.warm_pin > 0; }
   int64_t total_early_loads() const { return total_early_loads_; }
-  int64_t total_early_hits() const { return total_early_hits_; }
-  // Returns how many early loads were evicted before any use.
-  int64_t total_early_wasted() const { return total_early_wasted_; }
   // Returns how many misses early loads saved, less those they caused: of experts that would still
   // be resident.
   int64_t total_saved() const { return total_saved_; }
@@ -170,7 +168,7 @@ class SlotPolicy {
   std::vector<std::vector<int32_t>> displaced_;
   std::vector<int32_t> missed_;
   int64_t total_accesses_ = 0, total_hits_ = 0;
-  int64_t total_early_loads_ = 0, total_early_hits_ = 0, total_early_wasted_ = 0, total_saved_ = 0;
+  int64_t total_early_loads_ = 0, total_saved_ = 0;
   int64_t accesses_before_pin_ = -1, hits_before_pin_ = -1;
   int64_t next_pin_ = 0;  // in accesses
 };
