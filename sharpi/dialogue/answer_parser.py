@@ -109,11 +109,12 @@ class MarkedAnswer:
     """Reads reasoning, then text and tool calls.
 
     `openings`: the markers that may begin a call, in a code block or not; `endings`: those that may
-    follow it, and that models repeat.
+    follow it, and that models repeat. `bare_openings`: what may begin a call after other text.
     """
 
     openings: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
+    bare_openings: tuple[str, ...] = ()
     reasoning: ReasoningMarkers | None = None
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -128,10 +129,6 @@ class MarkedAnswer:
         """Reads a call without an opening marker; returns False if the text is not a call."""
         yield from ()
         return False
-
-    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
-        """Returns the texts that begin a call without a marker after other text."""
-        return ()
 
     def read_answer(
         self,
@@ -151,7 +148,7 @@ class MarkedAnswer:
             start = source.at
             if not (yield from self.read_bare_call(source, calls)):
                 source.at = start
-        bare = self.bare_openings(calls)
+        bare = self.bare_openings if calls.tools else ()
         around = reasoning.around_answer if reasoning is not None else ()
         while marker := (yield from source.emit_until((*openings, *bare, *around), Text)):
             if marker in around:

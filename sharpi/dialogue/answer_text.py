@@ -87,6 +87,10 @@ class AnswerText:
             before, marker = _cut(self.rest, markers)
             if marker is None and not self.is_ended:
                 before = before[: len(before) - unfinished(before, markers)]
+            elif marker is not None and not self.is_ended:
+                found = self.rest[len(before) :]
+                if any(each != marker and each.startswith(found) for each in markers):
+                    marker = None  # which may become a longer one
             if before:
                 yield event(self.take(len(before)))
             if marker is not None:

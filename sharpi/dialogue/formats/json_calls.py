@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.python_calls import list_openings, read_any_calls
+from sharpi.dialogue.formats.python_calls import LIST_OPENINGS, read_any_calls
 from sharpi.dialogue.tool_format import WrittenCall, tokens_in
 from sharpi.dialogue.tools import Tool
 
@@ -72,6 +72,8 @@ class JsonCalls(MarkedAnswer):
     answer, and a list of such objects anywhere. A list of Python calls is read as well.
     """
 
+    bare_openings = LIST_OPENINGS
+
     def __init__(self, notation: JsonNotation) -> None:
         self._notation, self.name = notation, notation.name
         markers = (notation.opening.rstrip(_AROUND_LIST), *notation.others)
@@ -97,11 +99,6 @@ class JsonCalls(MarkedAnswer):
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         return (yield from read_any_calls(source, calls, is_strict=True))
-
-    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
-        key = self._notation.name_key
-        lists = (f'[{{"{key}": {json.dumps(name)}' for name in calls.tools)
-        return (*lists, *list_openings(calls))
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         form = self._notation

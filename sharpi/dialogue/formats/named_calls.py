@@ -88,6 +88,7 @@ class NamedCalls(BracketedCalls):
 
     def __init__(self, notation: NamedNotation, writer: JsonCalls | None = None) -> None:
         self._notation, self._writer = notation, writer
+        self.bare_openings = () if writer is None else writer.bare_openings
         self.name, self.beginning = notation.name, notation.begin
         sections = (notation.section, *notation.others)
         self.openings = (*(begin for begin, _ in sections if begin), notation.begin)
@@ -110,9 +111,6 @@ class NamedCalls(BracketedCalls):
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         form = self._writer
         return form is not None and (yield from form.read_bare_call(source, calls))
-
-    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
-        return () if self._writer is None else self._writer.bare_openings(calls)
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         text, stop = yield from source.read_until(self._stops)

@@ -14,14 +14,10 @@ from sharpi.dialogue.tool_format import WrittenCall
 from sharpi.dialogue.tools import Tool
 
 LIST_BEGIN, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
+LIST_OPENINGS = ("[",)  # of calls of available tools, which are clear without a marker
 _FENCES = ("```json", "```python", "```")
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 _MAX_LENGTH = 1 << 16  # Python's parser does not handle huge texts well
-
-
-def list_openings(calls: Calls) -> tuple[str, ...]:
-    """Returns how a list of calls begins, which is clear without a marker."""
-    return tuple(f"[{name}(" for name in calls.tools)
 
 
 def read_any_calls(source: AnswerText, calls: Calls, *, is_strict: bool) -> Steps[bool]:
@@ -140,6 +136,7 @@ class PythonCalls(MarkedAnswer):
 
     name = "LFM2"
     openings = signs = (LIST_BEGIN,)
+    bare_openings = LIST_OPENINGS
     markers = (LIST_BEGIN, _LIST_END)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
@@ -150,9 +147,6 @@ class PythonCalls(MarkedAnswer):
 
     def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         return (yield from read_any_calls(source, calls, is_strict=True))
-
-    def bare_openings(self, calls: Calls) -> tuple[str, ...]:
-        return list_openings(calls)
 
     def write(self, calls: Sequence[WrittenCall]) -> str:
         written = (f"{name}({', '.join(_keywords(arguments))})" for name, arguments in calls)
