@@ -24,7 +24,6 @@ from sharpi.cli.termination import (
     raise_on_termination,
 )
 from sharpi.errors import SharpiError
-from sharpi.resources import install_command
 from sharpi.system.process import are_left
 
 
@@ -100,6 +99,8 @@ def _fail_unexpectedly(error: Exception) -> int:
     if isinstance(error, USAGE_ERROR):
         return _fail(usage_message(error), USAGE)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("sharpi"):
+        from sharpi.resources import install_command
+
         return _fail(f"the package {error.name} is missing; type {install_command()}", USAGE)
     if os.environ.get("SHARPI_DEBUG"):
         traceback.print_exception(error)
