@@ -100,55 +100,17 @@ def _judged(draft: Draft, tokens: Sequence[int]) -> Iterable[tuple[int, bool]]:
 _WORTH_ASKING = 0.5  # a model drafts, too, if the first token of free drafts is less likely
 
 
-class DrafterChain:
-    """Runs the drafters that cost little, and a model only if they have no promising draft."""
-
-    def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self._free = [drafter for drafter in drafters if drafter.is_free]
-        self._models = [drafter for drafter in drafters if not drafter.is_free]
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Passes the next tokens of the sequence to all drafters."""
-        for drafter in (*self._free, *self._models):
-            drafter.extend(tokens)
-
-    @property
-    def has_models(self) -> bool:
-        """True if at least one drafter is a model, which takes time."""
-        return bool(self._models)
-
-    def close(self) -> None:
-        """Closes all drafters at the end of the sequence."""
-        for drafter in (*self._free, *self._models):
-            drafter.close()
-
-    def propose(self, most: int, acceptance: Acceptance, most_of_models: int) -> list[Draft]:
-        """Returns the drafts of all drafters that cost little, the most promising first.
-
-        A draft has at most `most` tokens. If the first token of the first draft is unlikely to be
-        accepted, a model drafts as well, at most `most_of_models` tokens, and its draft is the
-        first.
-        """
-        drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
-        if len(drafts) > 1:
-            drafts.sort(key=lambda draft: -sum(acceptance.chances(draft)))
-        promising = drafts and acceptance.chance(drafts[0].kind, drafts[0].certainty[0])
-        if most_of_models and self._models and (promising or 0.0) < _WORTH_ASKING:
-            for model in self._models:
-                draft = model.propose(min(most, most_of_models))
-                if draft is not None:
-                    return [draft, *drafts]
-        return drafts
-
-
 class SequenceDrafts:
     """The drafters of one sequence, and the acceptance of their drafts.
 
-    `drafts` are those for the current step.
+    `drafts` are those for the current step. Models only draft where the drafters that cost little
+    have no promising draft; `has_models` is True if there are any.
     """
 
     def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
-        self._chain = DrafterChain(drafters)
+        self._free = [drafter for drafter in drafters if drafter.is_free]
+        self._models = [drafter for drafter in drafters if not drafter.is_free]
+        self.has_models = bool(self._models)
         self._new: list[int] = []  # tokens that the drafters have not received yet
         self.num_known = 0  # tokens of the answer so far
         self.acceptance = Acceptance(overall)
@@ -159,14 +121,10 @@ class SequenceDrafts:
         """Adds the next tokens of the sequence."""
         self._new += tokens
 
-    @property
-    def has_models(self) -> bool:
-        """True if at least one drafter is a model."""
-        return self._chain.has_models
-
     def close(self) -> None:
         """Closes the drafters at the end of the sequence."""
-        self._chain.close()
+        for drafter in (*self._free, *self._models):
+            drafter.close()
 
     def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
         """Drafts for the next step; returns the chance of each token of the best draft.
@@ -176,10 +134,28 @@ class SequenceDrafts:
         """
         self.drafts = []
         if most > 0:
-            self._chain.extend(self._new)
+            for drafter in (*self._free, *self._models):
+                drafter.extend(self._new)
             self._new = []
-            self.drafts = self._chain.propose(most, self.acceptance, most_of_models)
+            self.drafts = self._propose(most, most_of_models)
         return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
+
+    def _propose(self, most: int, most_of_models: int) -> list[Draft]:
+        """Returns the drafts of all drafters that cost little, the most promising first.
+
+        A model's draft comes first if the first token of theirs is unlikely to be accepted.
+        """
+        acceptance = self.acceptance
+        drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
+        if len(drafts) > 1:
+            drafts.sort(key=lambda draft: -sum(acceptance.chances(draft)))
+        promising = drafts and acceptance.chance(drafts[0].kind, drafts[0].certainty[0])
+        if most_of_models and self._models and (promising or 0.0) < _WORTH_ASKING:
+            for model in self._models:
+                draft = model.propose(min(most, most_of_models))
+                if draft is not None:
+                    return [draft, *drafts]
+        return drafts
 
     def learn(self, tokens: Sequence[int]) -> None:
         """Adds the tokens that the step yielded, and learns which drafted tokens were accepted."""

@@ -1,9 +1,11 @@
 """Files of random bytes, laid out as experts, and stores that read them."""
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
@@ -45,6 +47,49 @@ class ExpertFiles:
         return self.data[where.file][start : start + where.num_bytes]
 
 
+class SteppedStore(ExpertStore):
+    """A store with the methods that native operations call in a step."""
+
+    def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
+        """Starts to read the missed experts of routes (tokens, k).
+
+        All experts of the routes stay in memory until they are released.
+        """
+        ids = np.ascontiguousarray(routes, np.int32)
+        _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
+
+    def wait(self, layer: int, expert: int) -> None:
+        """Waits until an acquired expert is in memory; raises ModelFileError if a read fails."""
+        if self._library.sharpi_store_wait(self.handle, layer, expert):
+            raise self.read_error()
+
+    def is_ready(self, layer: int, expert: int) -> bool:
+        """Returns True if an acquired expert is in memory, so that `wait` returns at once."""
+        return bool(self._library.sharpi_store_is_ready(self.handle, layer, expert))
+
+    def release(self, layer: int, expert: int | None = None) -> None:
+        """Releases one acquired expert of a layer, or with None all of them."""
+        chosen = -1 if expert is None else expert
+        _check(self._library.sharpi_store_release(self.handle, layer, chosen))
+
+    def prefetch(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
+        """Starts to read experts that may be used soon, if buffers are free and nothing waits."""
+        ids = np.ascontiguousarray(experts, np.int32)
+        _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
+
+    def end_token(self) -> None:
+        """Tells the policy that a step has ended; it may then change the slots."""
+        _check(self._library.sharpi_store_end_token(self.handle))
+
+    def reset_sequence(self) -> None:
+        """Prepares for a new, unrelated text: the policy forgets the previous token."""
+        self._library.sharpi_store_reset_sequence(self.handle)
+
+
+def _check(result: int) -> None:
+    assert result == 0, "no memory to look up experts"
+
+
 def open_store(
     files: ExpertFiles,
     slots: int = 2,
@@ -56,7 +101,7 @@ def open_store(
     direct: bool = True,
     warm_pin: int = 0,
     warm_pin_after: int = 0,
-) -> ExpertStore:
+) -> SteppedStore:
     per_layer = tuple(slots if layer.num_experts else 0 for layer in files.layers)
     wanted = PolicySettings(
         kind,
@@ -70,17 +115,17 @@ def open_store(
         warm_pin_after=warm_pin_after,
     )
     chosen = StoreSettings(per_layer, staging, max_prefetch_bytes, direct=direct)
-    return ExpertStore(files.layout(), chosen, NativePolicy(wanted))
+    return SteppedStore(files.layout(), chosen, NativePolicy(wanted))
 
 
-def address_of(store: ExpertStore, layer: int, piece: int, expert: int) -> int:
+def address_of(store: SteppedStore, layer: int, piece: int, expert: int) -> int:
     """Returns where the kernels would find the bytes."""
     address = (ctypes.c_void_p * EXPERTS).from_address(store.table(layer, piece))[expert]
     assert address is not None
     return int(address)
 
 
-def assert_right(store: ExpertStore, files: ExpertFiles, layer: int, expert: int) -> None:
+def assert_right(store: SteppedStore, files: ExpertFiles, layer: int, expert: int) -> None:
     """Asserts that an expert has its own bytes, without a copy of them."""
     store.wait(layer, expert)
     for piece, where in enumerate(files.layers[layer].pieces):

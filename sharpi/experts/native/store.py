@@ -1,7 +1,6 @@
 """The expert store of kernels/cpu/experts, which reads experts from disk into slots in RAM.
 
-The engine's native operations acquire experts, wait for them and release them themselves. The
-methods of the same names here are for tests and for code without a native operation.
+The engine's native operations acquire experts, wait for them and release them themselves.
 """
 
 import ctypes
@@ -94,33 +93,6 @@ class ExpertStore:
         """Starts to read the experts that the policy loads before the first token."""
         _check(self._library.sharpi_store_start(self.handle))
 
-    def acquire(self, layer: int, routes: NDArray[np.integer]) -> None:
-        """Starts to read the missed experts of routes (tokens, k).
-
-        All experts of the routes stay in memory until they are released.
-        """
-        ids = np.ascontiguousarray(routes, np.int32)
-        _check(self._library.sharpi_store_acquire(self.handle, layer, ids.ctypes.data, *ids.shape))
-
-    def wait(self, layer: int, expert: int) -> None:
-        """Waits until an acquired expert is in memory; raises ModelFileError if a read fails."""
-        if self._library.sharpi_store_wait(self.handle, layer, expert):
-            raise self.read_error()
-
-    def is_ready(self, layer: int, expert: int) -> bool:
-        """Returns True if an acquired expert is in memory, so that `wait` returns at once."""
-        return bool(self._library.sharpi_store_is_ready(self.handle, layer, expert))
-
-    def release(self, layer: int, expert: int | None = None) -> None:
-        """Releases one acquired expert of a layer, or with None all of them."""
-        chosen = -1 if expert is None else expert
-        _check(self._library.sharpi_store_release(self.handle, layer, chosen))
-
-    def prefetch(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Starts to read experts that may be used soon, if buffers are free and nothing waits."""
-        ids = np.ascontiguousarray(experts, np.int32)
-        _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
-
     def stored(self, layer: int, expert: int) -> tuple[NDArray[np.uint8], ...] | None:
         """Returns views of an expert's gate, up and down in its slot; None if it has no slot.
 
@@ -159,14 +131,6 @@ class ExpertStore:
         _check(library.sharpi_store_resize(self.handle, counts.ctypes.data))
         library.sharpi_store_slots(self.handle, counts.ctypes.data)
         self.slots = tuple(counts.tolist())
-
-    def end_token(self) -> None:
-        """Tells the policy that a step has ended; it may then change the slots."""
-        _check(self._library.sharpi_store_end_token(self.handle))
-
-    def reset_sequence(self) -> None:
-        """Prepares for a new, unrelated text: the policy forgets the previous token."""
-        self._library.sharpi_store_reset_sequence(self.handle)
 
     def layers(self) -> list[LayerAccesses]:
         """Returns the counts of every layer since the start, for prompts and decoded tokens."""

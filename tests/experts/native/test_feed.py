@@ -5,17 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from expert_files import ExpertFiles, open_store
+from expert_files import ExpertFiles, SteppedStore, open_store
 
 from sharpi.experts.native.feed import ExpertFeed
-from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PREDICTOR_NAMES, ROUTER
 
 pytestmark = pytest.mark.native
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[ExpertStore]:
+def store(tmp_path: Path) -> Iterator[SteppedStore]:
     made = open_store(ExpertFiles(tmp_path))
     yield made
     made.close()
@@ -23,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[ExpertStore]:
 
 
 @pytest.fixture
-def feed(store: ExpertStore) -> Iterator[Callable[[str | None], ExpertFeed]]:
+def feed(store: SteppedStore) -> Iterator[Callable[[str | None], ExpertFeed]]:
     made: list[ExpertFeed] = []
 
     def make(predictor: str | None) -> ExpertFeed:
@@ -37,7 +36,7 @@ def feed(store: ExpertStore) -> Iterator[Callable[[str | None], ExpertFeed]]:
 
 @pytest.mark.parametrize("predictor", [None, *PREDICTOR_NAMES])
 def test_a_new_feed(
-    predictor: str | None, feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+    predictor: str | None, feed: Callable[[str | None], ExpertFeed], store: SteppedStore
 ) -> None:
     fresh = feed(predictor)
     assert fresh.uses_router == (predictor == ROUTER)
@@ -59,7 +58,7 @@ def test_close_frees_once_and_for_all(feed: Callable[[str | None], ExpertFeed]) 
 
 
 def test_it_does_not_touch_what_others_acquire(
-    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+    feed: Callable[[str | None], ExpertFeed], store: SteppedStore
 ) -> None:
     quiet = feed(None)
     store.acquire(2, np.array([[0, 5]]))
@@ -72,7 +71,7 @@ def test_it_does_not_touch_what_others_acquire(
 
 
 def test_the_gate_that_stops_predictions_shows(
-    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+    feed: Callable[[str | None], ExpertFeed], store: SteppedStore
 ) -> None:
     fresh = feed("last-token")
     assert fresh.counts().is_worth_it
@@ -83,7 +82,7 @@ def test_the_gate_that_stops_predictions_shows(
 
 
 def test_each_sequence_has_its_own_routes(
-    feed: Callable[[str | None], ExpertFeed], store: ExpertStore
+    feed: Callable[[str | None], ExpertFeed], store: SteppedStore
 ) -> None:
     fresh = feed("last-token")
     fresh.set_sequences([7, 8, 9], [True, True, True])

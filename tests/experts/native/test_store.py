@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expert_files import EXPERTS, LAYERS, MOE_LAYERS, ExpertFiles, K, assert_right, open_store
+from expert_files import (
+    EXPERTS,
+    LAYERS,
+    MOE_LAYERS,
+    ExpertFiles,
+    K,
+    SteppedStore,
+    assert_right,
+    open_store,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind
 from sharpi.system.reservations import held_bytes
 
@@ -27,14 +35,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> ExpertFiles:
     return ExpertFiles(tmp_path_factory.mktemp("files"))
 
 
-MakeStore = Callable[..., ExpertStore]
+MakeStore = Callable[..., SteppedStore]
 
 
 @pytest.fixture
 def make_store() -> Iterator[MakeStore]:
-    made: list[ExpertStore] = []
+    made: list[SteppedStore] = []
 
-    def make(files: ExpertFiles, **settings: Any) -> ExpertStore:
+    def make(files: ExpertFiles, **settings: Any) -> SteppedStore:
         made.append(open_store(files, **settings))
         return made[-1]
 
@@ -44,7 +52,7 @@ def make_store() -> Iterator[MakeStore]:
         store.policy.close()
 
 
-def run_token(store: ExpertStore, files: ExpertFiles, routes: list[list[int]]) -> None:
+def run_token(store: SteppedStore, files: ExpertFiles, routes: list[list[int]]) -> None:
     for layer, route in zip(MOE_LAYERS, routes, strict=True):
         store.acquire(layer, np.array([route]))
         for expert in sorted(route):
@@ -260,7 +268,7 @@ def test_any_order(
     store.policy.close()
 
 
-def perform(store: ExpertStore, files: ExpertFiles, name: str, routes: list[list[int]]) -> None:
+def perform(store: SteppedStore, files: ExpertFiles, name: str, routes: list[list[int]]) -> None:
     if name == "token":
         run_token(store, files, routes)
     elif name == "prefetch":
@@ -283,7 +291,7 @@ def perform(store: ExpertStore, files: ExpertFiles, name: str, routes: list[list
         run_batch(store, files, [[route, route[::-1], routes[0]] for route in routes])
 
 
-def run_batch(store: ExpertStore, files: ExpertFiles, routes: list[list[list[int]]]) -> None:
+def run_batch(store: SteppedStore, files: ExpertFiles, routes: list[list[list[int]]]) -> None:
     for layer, rows in zip(MOE_LAYERS, routes, strict=True):
         store.acquire(layer, np.array(rows))
         for expert in sorted({expert for row in rows for expert in row}):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from expert_files import EXPERTS, ExpertFiles, K, assert_right, open_store
+from expert_files import EXPERTS, ExpertFiles, K, SteppedStore, assert_right, open_store
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.native.store import ExpertStore
 
 pytestmark = pytest.mark.native
 LAYER = 3
@@ -21,18 +20,18 @@ def files(tmp_path: Path) -> ExpertFiles:
 
 
 @pytest.fixture(params=[True, False], ids=["direct", "buffered"])
-def store(files: ExpertFiles, request: pytest.FixtureRequest) -> Iterator[ExpertStore]:
+def store(files: ExpertFiles, request: pytest.FixtureRequest) -> Iterator[SteppedStore]:
     made = open_store(files, slots=2, staging=K + 3, direct=request.param)
     yield made
     made.close()
     made.policy.close()
 
 
-def acquire(store: ExpertStore, *experts: int) -> None:
+def acquire(store: SteppedStore, *experts: int) -> None:
     store.acquire(LAYER, np.array([experts]))
 
 
-def assert_fails(store: ExpertStore, expert: int, words: str) -> None:
+def assert_fails(store: SteppedStore, expert: int, words: str) -> None:
     with pytest.raises(ModelFileError, match=words) as caught:
         store.wait(LAYER, expert)
     assert "\n" not in str(caught.value)
@@ -49,7 +48,7 @@ def descriptor_of(path: Path) -> int:
     raise AssertionError(path)
 
 
-def test_a_file_that_shrinks(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_file_that_shrinks(files: ExpertFiles, store: SteppedStore) -> None:
     acquire(store, 0, 1)
     assert_right(store, files, LAYER, 0)
     store.release(LAYER)
@@ -60,7 +59,7 @@ def test_a_file_that_shrinks(files: ExpertFiles, store: ExpertStore) -> None:
     store.release(LAYER)
 
 
-def test_a_file_that_is_written_to(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_file_that_is_written_to(files: ExpertFiles, store: SteppedStore) -> None:
     with files.paths[0].open("r+b") as file:
         file.write(b"other")
     os.utime(files.paths[0], ns=(1, 1))
@@ -68,7 +67,7 @@ def test_a_file_that_is_written_to(files: ExpertFiles, store: ExpertStore) -> No
     assert_fails(store, 3, r"a\.gguf: the file changed")
 
 
-def test_a_deleted_file_is_read_on(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_deleted_file_is_read_on(files: ExpertFiles, store: SteppedStore) -> None:
     for path in files.paths:
         path.unlink()
     acquire(store, 2, 3)
@@ -76,7 +75,7 @@ def test_a_deleted_file_is_read_on(files: ExpertFiles, store: ExpertStore) -> No
         assert_right(store, files, LAYER, expert)
 
 
-def test_a_file_that_another_takes_the_place_of(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_file_that_another_takes_the_place_of(files: ExpertFiles, store: SteppedStore) -> None:
     other = files.paths[0].with_name("other")
     other.write_bytes(bytes(files.paths[0].stat().st_size))
     other.replace(files.paths[0])
@@ -84,7 +83,7 @@ def test_a_file_that_another_takes_the_place_of(files: ExpertFiles, store: Exper
     assert_right(store, files, LAYER, 4)
 
 
-def test_a_read_error_and_its_end(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_read_error_and_its_end(files: ExpertFiles, store: SteppedStore) -> None:
     """Every waiting thread gets the same error, and the right bytes once the disk works again."""
     ours = descriptor_of(files.paths[0])
     kept, unreadable = os.dup(ours), os.open(files.paths[0], os.O_WRONLY)
@@ -101,7 +100,7 @@ def test_a_read_error_and_its_end(files: ExpertFiles, store: ExpertStore) -> Non
     os.close(unreadable)
 
 
-def test_a_failing_prefetch_harms_nobody(files: ExpertFiles, store: ExpertStore) -> None:
+def test_a_failing_prefetch_harms_nobody(files: ExpertFiles, store: SteppedStore) -> None:
     ours = descriptor_of(files.paths[0])
     kept, unreadable = os.dup(ours), os.open(files.paths[0], os.O_WRONLY)
     os.dup2(unreadable, ours)
