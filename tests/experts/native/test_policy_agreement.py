@@ -66,7 +66,7 @@ def test_many_tokens(kind: PolicyKind) -> None:
         {"warm_pin": 50, "warm_pin_after": 0, "pinned": ((1,),) * LAYERS},
     ],
 )
-@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED_PREFETCH, PolicyKind.LFRU])
+@pytest.mark.parametrize("kind", [PolicyKind.SLRU, PolicyKind.LEARNED_PREFETCH])
 def test_admission_and_pins(kind: PolicyKind, changes: dict[str, object]) -> None:
     run_both(settings(kind, **changes), skewed_routes(130, LAYERS, EXPERTS, K, seed=1))
 
