@@ -7,6 +7,7 @@ never dropped.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,17 @@ _SYSTEM = ("system", "developer")
 _RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NUM_DIGITS = 9
+
+
+def last_answer(roles: Iterable[str | None]) -> int:
+    """Returns the index of the assistant's last message; -1 without one.
+
+    What comes before it is history, which is read and not judged. So is what comes after the result
+    of a tool: clients send the pictures of a result as a user's message.
+    """
+    own = [(i, role) for i, role in enumerate(roles) if role in ("assistant", "tool", "function")]
+    index, role = own[-1] if own else (-1, None)
+    return index if role in ("assistant", None) else sys.maxsize
 
 
 def prepare(

@@ -17,8 +17,9 @@ from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.metrics import RequestMeter
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.endpoint import Endpoint, EndpointTable, openapi_endpoint, page_endpoints
+from sharpi.serve.http.endpoint import Endpoint, EndpointTable, page_endpoints
 from sharpi.serve.http.errors import ApiError, error_response
+from sharpi.serve.http.openapi_document import openapi_endpoint
 from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
 from sharpi.serve.llamacpp import routes as llamacpp_routes
 from sharpi.serve.openai import routes as openai_routes

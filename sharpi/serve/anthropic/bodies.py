@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from sharpi.serve.chat.generation_body import MAX_TOKENS, FormatBody, SamplingBody
-from sharpi.serve.http.body import Body
+from sharpi.serve.http.endpoint import Body
 
 MAX_TOOLS = 256
 Positive = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from sharpi.dialogue.history import last_answer
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.anthropic.bodies import (
     Blocks,
@@ -25,12 +26,11 @@ from sharpi.serve.chat.chat_call import (
     Message,
     Thinking,
     call_message,
-    last_answer,
-    left_out,
     omitted,
 )
 from sharpi.serve.chat.generation_body import (
     Effort,
+    left_out,
     logit_bias_of,
     sampling_of,
     shape_of,

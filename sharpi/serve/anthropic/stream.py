@@ -11,13 +11,11 @@ from sharpi.dialogue.answer_text import AnswerEvent, CallArguments, CallBegin, R
 from sharpi.serve.anthropic.bodies import CountBody, MessagesBody
 from sharpi.serve.anthropic.request import counted_call, messages_call
 from sharpi.serve.chat.answer_reading import Block, answer_events, collect, new_id
-from sharpi.serve.chat.answering import Answering, answer_handler
 from sharpi.serve.chat.chat_call import AnswerDeltaOrEnd, AnswerEnd, EndReason, Usage
-from sharpi.serve.chat.chat_model import ChatModel, ChatModels
+from sharpi.serve.chat.chat_model import Answering, ChatModel, ChatModels, answer_handler
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import Endpoint, prepared
+from sharpi.serve.http.endpoint import Endpoint, Events, named_event, prepared
 from sharpi.serve.http.errors import ApiError, anthropic_body
-from sharpi.serve.http.event_stream import Events, named_event
 
 _STOP_REASONS: dict[EndReason, str] = {
     "stop": "end_turn",

@@ -19,7 +19,7 @@ from sharpi.serve.chat.chat_call import (
     Usage,
 )
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.event_stream import PING, Events
+from sharpi.serve.http.endpoint import PING, Events
 
 Parts: TypeAlias = AsyncGenerator[tuple[int, AnswerDeltaOrEnd | PrefillProgress] | None, None]
 

@@ -3,8 +3,7 @@
 PromptRequest asks for one answer to it; AnswerDelta and AnswerEnd are the parts of the answer.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -41,11 +40,6 @@ class Thinking(Struct, frozen=True):
     # Additional variables for the chat template.
     template_values: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def is_limited(self) -> bool:
-        """True if reasoning has a budget, which is 0 if it is off."""
-        return self.is_enabled is False or self.budget is not None
-
 
 class ChatCall(Struct, frozen=True):
     """A chat request, independent of the API that it came from."""
@@ -70,17 +64,6 @@ def call_message(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": function}
 
 
-def last_answer(roles: Iterable[str | None]) -> int:
-    """Returns the index of the assistant's last message; -1 without one.
-
-    What comes before it is history, which is read and not judged. So is what comes after the result
-    of a tool: clients send the pictures of a result as a user's message.
-    """
-    own = [(i, role) for i, role in enumerate(roles) if role in ("assistant", "tool", "function")]
-    index, role = own[-1] if own else (-1, None)
-    return index if role in ("assistant", None) else sys.maxsize
-
-
 _KINDS = ("image", "audio", "video", "file", "document")
 
 
@@ -93,12 +76,6 @@ def omitted(kind: str, refuses: str | None = None) -> str:
     if refuses is not None:
         raise_invalid(refuses, f"has a part of type '{kind[:40]}', and the model reads text only")
     return f"[{name} omitted]"
-
-
-def left_out(kinds: Sequence[str]) -> tuple[str, ...]:
-    """Returns the note on tools of these types, which only other servers run."""
-    names = ", ".join(sorted({kind[:40] for kind in kinds}))
-    return (f"tools that sharpi does not run were left out of a request: {names}",) if kinds else ()
 
 
 EndReason = Literal["stop", "stop_string", "length", "context", "calls"]

@@ -3,10 +3,14 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from sharpi.constraints.answer_part import HARMONY_TURN
 from sharpi.constraints.grammars import Grammars
@@ -19,6 +23,8 @@ from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import Body, Events, Handler, data_event, event_stream, prepared
+from sharpi.serve.http.errors import ApiError, openai_body
 from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.tokenizer import Tokenizer
@@ -163,7 +169,8 @@ class ChatModels:
 
 def _has_rules(call: ChatCall) -> bool:
     """Returns whether the request has tools, a required form or a limit of reasoning."""
-    return bool(call.tools) or call.shape.kind != "text" or call.thinking.is_limited
+    limits_thinking = call.thinking.is_enabled is False or call.thinking.budget is not None
+    return bool(call.tools) or call.shape.kind != "text" or limits_thinking
 
 
 def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
@@ -172,3 +179,56 @@ def numbered(request: GenerationRequest, number: int) -> GenerationRequest:
     if sampling.seed is None or number == 0:
         return request
     return replace(request, sampling=replace(sampling, seed=sampling.seed + number))
+
+
+B = TypeVar("B", bound=Body)
+
+
+class Answering(ABC):
+    """The prompt requests of one request, and the responses of its API."""
+
+    def __init__(
+        self,
+        host: ModelHost,
+        prompt_requests: Sequence[PromptRequest],
+        *,
+        is_stream: bool | None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.host, self.prompt_requests, self.is_stream = host, prompt_requests, is_stream
+        self.notes = (*notes, *prompt_requests[0].notes)
+
+    @abstractmethod
+    def events(self) -> Events:
+        """Generates the answers, and yields the server-sent events of a stream."""
+
+    @abstractmethod
+    async def whole(self) -> Any:
+        """Generates the answers, and returns the JSON value of a response without a stream."""
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Returns the server-sent event that reports an error in a stream that has begun."""
+        return data_event(openai_body(error))
+
+
+def answer_handler(
+    host: ModelHost,
+    chats: ChatModels,
+    kind: type[B],
+    make: Callable[[B, ChatModel, ModelHost], Answering],
+) -> Handler:
+    """Returns the handler that decodes bodies of `kind`, and responds with what `make` returns.
+
+    Both decoding and `make` run in a worker thread. The handler has the docstring of `make`.
+    """
+
+    async def respond(request: Request) -> Response:
+        model = await chats.get()
+        answering = await prepared(request, kind, lambda body: make(body, model, host))
+        headers = host.note(answering.notes)
+        if answering.is_stream:
+            return await event_stream(answering.events(), answering.error_event, headers)
+        return JSONResponse(await answering.whole(), headers=headers)
+
+    respond.__doc__ = make.__doc__
+    return respond

@@ -3,7 +3,7 @@
 GenerationBody adds the parameters that OpenAI's APIs share.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sharpi.serve.chat.chat_call import AnswerShape, Thinking
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import Body, Refusals
+from sharpi.serve.http.endpoint import Body, Refusals
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.settings import GenerationRequest, SamplingParams
 
@@ -236,6 +236,12 @@ def generation_of(
         logit_bias=logit_bias_of(body, host.tokenizer.vocab_size),
         num_logprobs=num_logprobs,
     )
+
+
+def left_out(kinds: Sequence[str]) -> tuple[str, ...]:
+    """Returns the note on tools of these types, which only other servers run."""
+    names = ", ".join(sorted({kind[:40] for kind in kinds}))
+    return (f"tools that sharpi does not run were left out of a request: {names}",) if kinds else ()
 
 
 def first_limit(*limits: int | None) -> int | None:

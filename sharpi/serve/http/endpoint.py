@@ -1,31 +1,113 @@
-"""Endpoint: a method and path of the server, with its handler and the type of its body.
+"""Endpoint: a path of the server with its handler, the type of its body, and its stream of events.
 
-The files of the web page are endpoints, too, and so is the OpenAPI document of all of them.
+The files of the web page are endpoints, too. Bodies are msgspec Structs. Members that a Struct does
+not declare are ignored: clients send every server the same ones. Those that would change the answer
+are in `refused`, and are refused unless their value has no effect.
 """
 
 import asyncio
 import hashlib
-import inspect
+import json
+import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
-from sharpi import __version__
 from sharpi.resources import page_folder
 from sharpi.serve.http.access import PAGE_FOLDER
-from sharpi.serve.http.body import Body, build_decoder, decode_body
+from sharpi.serve.http.errors import ApiError, as_api_error, invalid_request
+
+Kind = TypeVar("Kind", bound="Body")
+Refusals = Mapping[str, tuple[tuple[object, ...], str]]  # values without effect, and the reason
+_SURROGATE = b"\\ud"
+_HALF = re.compile("[\ud800-\udfff]")
+_PLACE = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING = re.compile(r"^Object missing required field `(.*?)`")
+
+
+class Body(Struct, kw_only=True, omit_defaults=True):
+    """An object in a request; null stands for an absent member."""
+
+    refused: ClassVar[Refusals] = {}
+
+
+def build_decoder(kind: type[Body]) -> None:
+    """Builds msgspec's table of a kind of body; called before threads decode any.
+
+    msgspec publishes a type's table before it has filled it. Two threads that each use a type for
+    the first time would crash the process.
+    """
+    msgspec.json.Decoder(kind)
+
+
+def decode_body(data: bytes, kind: type[Kind]) -> Kind:
+    """Decodes a JSON body to `kind`; raises ApiError, which names the invalid member."""
+    value = _json(data)
+    if isinstance(value, dict):
+        _check_refused(value, kind.refused)
+    try:
+        # Not strict: some clients write 3.0 for 3.
+        return msgspec.convert(value, kind, strict=False)
+    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        raise _invalid(str(error)) from None
+
+
+def _check_refused(value: Mapping[str, object], refused: Refusals) -> None:
+    for name in value.keys() & refused.keys():
+        neutral, why = refused[name]
+        if value[name] is not None and value[name] not in neutral:
+            raise invalid_request(f"'{name}' cannot be honoured: {why}", param=name)
+
+
+def _invalid(message: str) -> ApiError:
+    """Returns ApiError 400 for msgspec's message, which ends with the invalid member's path."""
+    place = _PLACE.search(message)
+    path = place[1] if place else ""
+    text = _PLACE.sub("", message)
+    if missing := _MISSING.match(text):
+        path = f"{path}.{missing[1]}" if path else missing[1]
+        text = "is required"
+    text = text.replace("`object`, got `array`", "a JSON object, got `array`")
+    return invalid_request(f"'{path}': {text}" if path else f"the body: {text}", param=path or None)
+
+
+def _json(data: bytes) -> object:
+    """Parses JSON; lone surrogates, as at the end of truncated texts, become U+FFFD."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if _SURROGATE not in data.lower():
+            raise invalid_request(f"the body is not JSON: {str(error)[:200]}") from None
+    try:
+        return _without_halves(json.loads(data, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise invalid_request(f"the body is not JSON: {str(error)[:200]}") from None
+
+
+def _without_halves(value: object) -> object:
+    match value:
+        case str():
+            return _HALF.sub("\ufffd", value)
+        case list():
+            return [_without_halves(each) for each in value]
+        case dict():
+            return {_HALF.sub("\ufffd", k): _without_halves(v) for k, v in value.items()}
+    return value
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
 
@@ -83,7 +165,7 @@ class EndpointTable:
         return next((each.path for each in found), "other")
 
 
-async def prepared(request: Request, kind: type[B], prepare: Callable[[B], T]) -> T:
+async def prepared(request: Request, kind: type[Kind], prepare: Callable[[Kind], T]) -> T:
     """Decodes the body to `kind` and returns `prepare(body)`, both in a worker thread."""
     data = await request.body()
     return await asyncio.to_thread(lambda: prepare(decode_body(data, kind)))
@@ -147,77 +229,67 @@ def _read(path: Path) -> PageFile:
     return PageFile(content, _TYPES[path.suffix], tag)
 
 
-_REFERENCE = "#/components/schemas/{name}"
-_PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
-_ERROR = {
-    "description": "A refusal or a failure, in the form of the path's API.",
-    "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(name="Error")}}},
-}
-_ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type"],
-            "properties": {"message": {"type": "string"}, "type": {"type": "string"}},
-        }
-    },
-}
+Events: TypeAlias = AsyncGenerator[bytes, None]
+
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_log = logging.getLogger(__name__)
 
 
-def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
-    """Returns the endpoint GET /openapi.json, which describes `endpoints`.
+def data_event(data: object) -> bytes:
+    """Returns a server-sent event without a name, with `data` as JSON."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
 
-    The document is built when it is first asked for, because that takes longer than the rest of
-    the application.
+
+def named_event(data: dict[str, Any]) -> bytes:
+    """Returns a server-sent event with the name `data["type"]`, and `data` as JSON."""
+    return b"event: " + str(data["type"]).encode() + b"\n" + data_event(data)
+
+
+async def event_stream(
+    events: Events, error_event: Callable[[ApiError], bytes], headers: Mapping[str, str]
+) -> "EventResponse":
+    """Waits for the first event, and returns the response that streams all events.
+
+    An error before the first event is raised; a later error is sent as an `error_event`.
     """
-    document = cache(lambda: openapi_document(endpoints))
-
-    async def openapi(request: Request) -> Response:
-        """Describes the server's endpoints and what their bodies may hold."""
-        return JSONResponse(await asyncio.to_thread(document))
-
-    return Endpoint("GET", "/openapi.json", openapi)
-
-
-def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Returns the OpenAPI 3.1 document of all public endpoints."""
-    described = [each for each in endpoints if each.is_public]
-    bodies = [each.body for each in described if each.body is not None]
-    schemas, components = msgspec.json.schema_components(bodies, ref_template=_REFERENCE)
-    schema_of = dict(zip(bodies, schemas, strict=True))
-    paths: dict[str, Any] = {}
-    for each in described:
-        path = _PARAMETER.sub(r"{\1}", each.path)
-        schema = None if each.body is None else schema_of[each.body]
-        paths.setdefault(path, {})[each.method.lower()] = _operation(each, schema)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "sharpi", "version": __version__},
-        "paths": paths,
-        "components": {"schemas": {**components, "Error": _ERROR_SCHEMA}},
-    }
+    try:
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    content = _guarded(first, events, error_event)
+    return EventResponse(events, content, headers={**_HEADERS, **headers})
 
 
-def _operation(endpoint: Endpoint, schema: dict[str, Any] | None) -> dict[str, Any]:
-    summary = (inspect.getdoc(endpoint.respond) or "").partition("\n")[0]
-    content: dict[str, Any] = {
-        "text/plain" if endpoint.path == "/metrics" else "application/json": {}
-    }
-    if endpoint.streams:
-        content["text/event-stream"] = {}
-    operation: dict[str, Any] = {
-        "summary": summary,
-        "responses": {"200": {"description": "The answer.", "content": content}, "default": _ERROR},
-    }
-    names = _PARAMETER.findall(endpoint.path)
-    if names:
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in names
-        ]
-    if schema is not None:
-        body = {"content": {"application/json": {"schema": schema}}, "required": True}
-        operation["requestBody"] = body
-    return operation
+class EventResponse(StreamingResponse):
+    """Sends each event as it arrives, and closes `events` however the response ends."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Events, content: Events, headers: Mapping[str, str]) -> None:
+        super().__init__(content, headers=headers)
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Streams the events; ClientConnection cancels it when the client disconnects."""
+        try:
+            await self.stream_response(send)
+        finally:
+            await self._events.aclose()
+
+
+async def _guarded(
+    first: bytes, events: Events, error_event: Callable[[ApiError], bytes]
+) -> Events:
+    yield first
+    try:
+        async for event in events:
+            yield event
+    except Exception as error:
+        fault = as_api_error(error)
+        if fault is not error and fault.status >= 500:
+            _log.error("an answer failed while it was streaming: %r", error)
+        yield error_event(fault)

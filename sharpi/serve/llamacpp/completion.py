@@ -10,9 +10,8 @@ from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.generation_state import PrefillProgress, Timings
 from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import answer_events, collect
-from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import AnswerDeltaOrEnd, AnswerEnd, EndReason
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import Answering, ChatModel
 from sharpi.serve.chat.generation_body import (
     MAX_TOKENS,
     REFUSED,
@@ -27,9 +26,8 @@ from sharpi.serve.chat.generation_body import (
 from sharpi.serve.chat.logprobs import listed_logprobs
 from sharpi.serve.chat.prompt_tokens import PromptLimit, prompts_of
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import Body, Refusals
+from sharpi.serve.http.endpoint import Body, Events, Refusals, data_event
 from sharpi.serve.http.errors import ApiError, raise_invalid
-from sharpi.serve.http.event_stream import Events, data_event
 from sharpi.serve.openai.chat import progress_body
 from sharpi.settings import GenerationRequest, SamplingParams
 

@@ -5,8 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.serve.chat.answering import answer_handler
-from sharpi.serve.chat.chat_model import ChatModels
+from sharpi.serve.chat.chat_model import ChatModels, answer_handler
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint, prepared
 from sharpi.serve.llamacpp.completion import (

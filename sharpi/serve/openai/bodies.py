@@ -14,7 +14,7 @@ from sharpi.serve.chat.generation_body import (
     Limit,
     NumLogprobs,
 )
-from sharpi.serve.http.body import Body
+from sharpi.serve.http.endpoint import Body
 from sharpi.serve.http.errors import raise_invalid
 
 MAX_TOOLS = 256

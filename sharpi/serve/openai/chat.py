@@ -19,7 +19,6 @@ from sharpi.serve.chat.answer_reading import (
     new_id,
     total_usage,
 )
-from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import (
     AnswerDeltaOrEnd,
     AnswerEnd,
@@ -28,10 +27,10 @@ from sharpi.serve.chat.chat_call import (
     Usage,
     call_message,
 )
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import Answering, ChatModel
 from sharpi.serve.chat.logprobs import chat_logprobs
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.event_stream import DONE, Events, data_event
+from sharpi.serve.http.endpoint import DONE, Events, data_event
 from sharpi.serve.openai.bodies import ChatBody
 from sharpi.serve.openai.chat_request import chat_call
 from sharpi.tokenizer.tokenizer import Tokenizer

@@ -7,9 +7,16 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from sharpi.dialogue.history import last_answer
 from sharpi.dialogue.tools import Tool, ToolChoice
-from sharpi.serve.chat.chat_call import ChatCall, Message, call_message, last_answer, left_out
-from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of, thinking_of
+from sharpi.serve.chat.chat_call import ChatCall, Message, call_message
+from sharpi.serve.chat.generation_body import (
+    answer_shape,
+    first_limit,
+    generation_of,
+    left_out,
+    thinking_of,
+)
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.serve.openai.bodies import (

@@ -7,15 +7,14 @@ from typing import Any
 from sharpi.dialogue.answer_text import Text
 from sharpi.engine.sampling.sampler import SampledToken
 from sharpi.serve.chat.answer_reading import collect, total_usage
-from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, EndReason
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import Answering, ChatModel
 from sharpi.serve.chat.generation_body import answer_shape, first_limit, generation_of
 from sharpi.serve.chat.logprobs import LegacyLogprobs
 from sharpi.serve.chat.prompt_tokens import prompts_of
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import Events
 from sharpi.serve.http.errors import raise_invalid
-from sharpi.serve.http.event_stream import Events
 from sharpi.serve.openai.bodies import CompletionsBody
 from sharpi.serve.openai.chat import choice_events, completion_head, usage_body
 

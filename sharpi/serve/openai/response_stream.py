@@ -9,13 +9,12 @@ from typing import Any
 
 from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.serve.chat.answer_reading import answer_events, new_id
-from sharpi.serve.chat.answering import Answering
 from sharpi.serve.chat.chat_call import AnswerDelta, AnswerDeltaOrEnd, AnswerEnd, Usage
-from sharpi.serve.chat.chat_model import ChatModel
+from sharpi.serve.chat.chat_model import Answering, ChatModel
 from sharpi.serve.chat.logprobs import listed_logprobs
 from sharpi.serve.host.model_host import ModelHost
+from sharpi.serve.http.endpoint import Events, named_event
 from sharpi.serve.http.errors import ApiError
-from sharpi.serve.http.event_stream import Events, named_event
 from sharpi.serve.openai.bodies import ResponsesBody
 from sharpi.serve.openai.chat_request import CUSTOM_ARGUMENT
 from sharpi.serve.openai.responses_request import responses_request

@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from sharpi.dialogue.history import last_answer
 from sharpi.serve.chat.chat_call import (
     AnswerShape,
     ChatCall,
     Message,
     call_message,
-    last_answer,
-    left_out,
 )
 from sharpi.serve.chat.generation_body import (
     answer_shape,
     first_limit,
     generation_of,
+    left_out,
     shape_of,
     thinking_of,
 )

@@ -12,8 +12,7 @@ from sharpi.engine.prompt_cache.model_digest import ModelDigest, key_of
 from sharpi.engine.prompt_cache.record import RecordFault
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.body import Body
-from sharpi.serve.http.endpoint import Endpoint, prepared
+from sharpi.serve.http.endpoint import Body, Endpoint, prepared
 from sharpi.serve.http.errors import ApiError, invalid_request, unavailable
 
 _MAX_NAME_BYTES = 200

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sharpi.serve.http.body import Body, decode_body
+from sharpi.serve.http.endpoint import Body, decode_body
 
 
 class Anything(Body):
