@@ -61,15 +61,15 @@ class Transformer(Generic[X]):
             if trims:
                 x = self._ops.select_outputs(x)
                 source = None if source is None else self._ops.select_outputs(source)
-            x = layer.feed(self._ops, x, self._following(i), source)
+            x = layer.feed(self._ops, x, self._following(i, indices.stop), source)
             x = layer.finish(self._ops, x, self._layer_input(inputs, i, trims))
         if last in indices and not self._trims_last_layer and not self._keeps_hidden:
             x = self._ops.select_outputs(x)
         return x
 
-    def _following(self, layer: int) -> Layer | None:
-        """Returns the next layer with a feed-forward after `layer`; None if there is none."""
-        later = self._weights.layers[layer + 1 :]
+    def _following(self, layer: int, stop: int) -> Layer | None:
+        """Returns the next layer with a feed-forward after `layer` and below `stop`, or None."""
+        later = self._weights.layers[layer + 1 : stop]
         return next((each for each in later if each.feed_forward is not None), None)
 
     def _layer_inputs(self, x: X, indices: range) -> X | None:

@@ -137,7 +137,7 @@ void ExpertFeed::predict_all(int layer) {
 }
 
 void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
-  if (!predicts_ || has_failed()) return;
+  if (!predicts_ || has_failed() || !store_.num_experts(layer)) return;
   predicted_[layer].assign(experts, experts + count);
   prefetched_[layer].clear();
   if (!remote_) return store_.prefetch(layer, experts, count, prefetched_[layer]);
