@@ -72,13 +72,14 @@ constexpr float kRecentRate = 0.01f;
 constexpr float kFirstMargin = 0.15f;
 constexpr float kMarginRate = 0.0005f;
 constexpr float kThresholdRate = 0.01f;
-// Prefetches pay if they save one miss for every four: a byte that is waited for was measured to cost
-// 4.6 times one that is read beside computing. The fraction is an average over about 64 prefetches.
+// Prefetches pay if they save one miss for every four: a byte that is waited for was measured to
+// cost 4.6 times one that is read beside computing. The fraction is an average over about 64
+// prefetches.
 constexpr float kLeastPaid = 0.25f;
 constexpr float kPaidRate = 0.015625f;
-// What prefetches may read: so that all reads are a little more than the misses that slru would have
-// had; where they do not pay, a small fraction of the misses besides those that they save. Unused
-// credit fades within about 16 tokens, and a token aims for a quarter of it.
+// What prefetches may read: so that all reads are a little more than the misses that slru would
+// have had; where they do not pay, a small fraction of the misses besides those that they save.
+// Unused credit fades within about 16 tokens, and a token aims for a quarter of it.
 constexpr float kReadsOfSlru = 1.08f;
 constexpr float kExtraUnpaid = 0.01f;
 constexpr float kKeptOfCredit = 0.9375f;

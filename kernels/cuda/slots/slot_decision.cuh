@@ -76,8 +76,8 @@ __device__ __forceinline__ void decide(Policy& p, const int* ids, const int* bef
   if (p.kind == kLearnedKeep) swap_better(p, ids, used);
   const int first_staged = token.is_first() ? 0 : p.loads.words[2];
   int num_staged;
-  const int outcome = serve_others(p, id, used, !(missed >> lane & 1), miss, overflow,
-                                   first_staged, num_staged);
+  const int outcome =
+      serve_others(p, id, used, !(missed >> lane & 1), miss, overflow, first_staged, num_staged);
   if (lane < used) outcomes[lane] = outcome;
   count_outcomes(p.s, outcome, is_among(before, token.num_before * used, id), early, used);
   __syncwarp();

@@ -90,8 +90,8 @@ class Learned : public SlotPolicy {
   std::vector<MapInput> inputs_;
   float margin_ = kFirstMargin;
   int64_t loads_seen_ = 0, tokens_seen_ = 0;
-  float credit_ = 0.f;         // how much more prefetches may read than they have saved
-  float paid_ = kLeastPaid;    // the misses that a prefetch saves
+  float credit_ = 0.f;       // how much more prefetches may read than they have saved
+  float paid_ = kLeastPaid;  // the misses that a prefetch saves
   int64_t misses_seen_ = 0, saved_seen_ = 0, slru_misses_seen_ = 0;
   std::unique_ptr<Slru> slru_;  // sees the same routes, and counts what it would have missed
   std::vector<Swap> slru_swaps_;
