@@ -8,12 +8,13 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sharpi.cli.ranks import joined
+from sharpi.cli.ranks import join
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sampling.generation_state import TextDelta
@@ -91,7 +92,8 @@ def main() -> None:
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())
     config = _config(**settings)
-    with joined(config) as cluster_loader:
+    cluster = config.cluster
+    with nullcontext() if cluster is None else join(config, cluster) as cluster_loader:
         engine = load_engine(config, share=cluster_loader)
         rank = FirstRank(engine, config.num_parallel)
         print(json.dumps({"notes": engine.notes}), file=answers, flush=True)

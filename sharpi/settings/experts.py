@@ -37,7 +37,7 @@ class ExpertConfig(Struct, frozen=True):
         float | None,
         Option(
             "--moe-load-budget N",
-            "Prefetches per token that learned-prefetch aims for.",
+            "Prefetches per token that learned-prefetch aims for, while they pay.",
             min=0,
             default="a tenth of a token's lookups",
         ),

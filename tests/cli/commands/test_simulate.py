@@ -140,12 +140,19 @@ def test_what_a_warm_pin_gains_or_loses_is_said(sharpi: CommandLine, trace: str)
     assert "the default policy, learned-prefetch without a pin (" in result.out
 
 
-def test_more_budget_loads_more(sharpi: CommandLine, trace: str) -> None:
-    def loads(budget: str) -> float:
-        chosen = ("--slots=3", "--policy=learned-prefetch", "--load-budget", budget, "--json")
-        return float(rows(sharpi("simulate", trace, *chosen))[0]["loads_per_token"])
+def test_more_budget_loads_more_where_prefetches_pay(sharpi: CommandLine, tmp_path: Path) -> None:
+    routes = [[[2 * token % 10, (2 * token + 1) % 10]] * 2 for token in range(400)]
+    np.savez(
+        tmp_path / "turns.npz", experts=np.array(routes, np.uint8), lengths=[400],
+        expert_bytes=np.array([1000, 3000]),
+    )  # fmt: skip
 
-    assert loads("4") > loads("0")
+    def loads(budget: str) -> float:
+        chosen = ("--slots=6", "--policy=learned-prefetch", "--load-budget", budget, "--json")
+        found = rows(sharpi("simulate", str(tmp_path / "turns.npz"), *chosen))[0]
+        return float(found["early_loads_per_token"])
+
+    assert loads("4") > 1.2 * loads("0")
 
 
 def test_table(sharpi: CommandLine, trace: str) -> None:
