@@ -1,12 +1,9 @@
 """Reservations: the RAM that this user's running processes have planned, and have not taken yet.
 
-Each process that plans RAM keeps a small file, locked while it runs. The system releases the lock
-when the process ends for any reason, so what an unlocked file states does not count. Plans are made
-one after the other, so that two that start together do not plan with the same memory.
+Each process that plans RAM keeps a file while it runs. Plans are made one after the other, so that
+two that start together do not plan with the same memory.
 """
 
-import fcntl
-import json
 import os
 import time
 from collections import Counter
@@ -16,10 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from sharpi.system.files import runtime_folder
 from sharpi.system.process import Closing
+from sharpi.system.process_files import ProcessFile, facts_of_processes, try_lock
 
 _SUFFIX = ".memory"
 _LOCK_SECONDS = 5.0  # then a process that plans has hung, and is not waited for
@@ -43,15 +40,13 @@ class Plan(Struct, frozen=True):
 class Reservation(Closing):
     """What this process has reserved; `close` ends it, as does the end of the process."""
 
-    def __init__(self, file: BinaryIO | None) -> None:
+    def __init__(self, file: ProcessFile | None) -> None:
         self._file = file
 
     def close(self) -> None:
         if self._file is not None:
             with suppress(OSError):
-                os.unlink(self._file.name)
-            self._file.close()
-            self._file = None
+                self._file.close()
 
 
 @contextmanager
@@ -74,7 +69,7 @@ def _waited_for_lock() -> BinaryIO | None:
     except OSError:
         return None
     end = time.monotonic() + _LOCK_SECONDS
-    while not _is_locked(file) and time.monotonic() < end:
+    while not try_lock(file) and time.monotonic() < end:
         time.sleep(0.01)
     return file
 
@@ -86,25 +81,20 @@ def reserved() -> Mapping[str, int]:
     """
     found: Counter[str] = Counter()
     with suppress(OSError):
-        for path in runtime_folder().glob(f"*[0-9]{_SUFFIX}"):
-            plan = _read(path)
-            if plan is not None and plan.pid != os.getpid():
+        for plan in facts_of_processes(f"*[0-9]{_SUFFIX}", Plan):
+            if plan.pid != os.getpid():
                 found.update(dict.fromkeys((MACHINE, *plan.groups), plan.outstanding))
     return found
 
 
 def reserve(num_bytes: int, groups: tuple[str, ...]) -> Reservation:
     """Reserves memory for this process, within cgroups; where no file can be written, in vain."""
+    pid = os.getpid()
     try:
-        path = runtime_folder() / f"{os.getpid()}-{time.monotonic_ns()}{_SUFFIX}"
-        file = path.open("xb")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        plan = Plan(os.getpid(), num_bytes, held_bytes(os.getpid()), groups)
-        file.write(json.dumps(asdict(plan)).encode())
-        file.flush()
+        plan = Plan(pid, num_bytes, held_bytes(pid), groups)
+        return Reservation(ProcessFile(f"{pid}-{time.monotonic_ns()}{_SUFFIX}", plan))
     except OSError:
         return Reservation(None)
-    return Reservation(file)
 
 
 def held_bytes(pid: int) -> int:
@@ -114,26 +104,3 @@ def held_bytes(pid: int) -> int:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-def _read(path: Path) -> Plan | None:
-    """Returns the plan in a process's file; None, and removes the file, if the process ended."""
-    try:
-        with path.open("rb") as file:
-            if _is_locked(file, fcntl.LOCK_SH):
-                path.unlink(missing_ok=True)
-                return None
-            fields = json.load(file)
-            return Plan(**(fields | {"groups": tuple(fields["groups"])}))
-    # removed in the meantime, not written yet, or written by another version
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _is_locked(file: BinaryIO, kind: int = fcntl.LOCK_EX) -> bool:
-    """Locks a file without waiting; returns False if another process has locked it."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -152,22 +152,14 @@ class ModelMemory:
 
     def read_page(self, page: int, target: HostBytes, *, is_partial: bool = False) -> None:
         """Copies a page of all layers, or those without windows, to `target`, (its bytes,)."""
-        if is_partial:
-            for cache, own in _shares(target, self._caches, lambda each: each.partial_bytes):
-                cache.read_partial(page, own)
-        else:
-            for cache, own in _shares(target, self._caches, lambda each: each.page_bytes):
-                cache.read_page(page, own)
+        for cache, own in _shares(target, self._caches, _size_of_page(is_partial=is_partial)):
+            cache.read_page(page, own, is_partial=is_partial)
 
     def write_page(self, page: int, source: HostBytes, *, is_partial: bool = False) -> None:
         """Overwrites a page with the bytes that `read_page` has read, in the same layers."""
         self._prepare_change(1 + page)
-        if is_partial:
-            for cache, own in _shares(source, self._caches, lambda each: each.partial_bytes):
-                cache.write_partial(page, own)
-        else:
-            for cache, own in _shares(source, self._caches, lambda each: each.page_bytes):
-                cache.write_page(page, own)
+        for cache, own in _shares(source, self._caches, _size_of_page(is_partial=is_partial)):
+            cache.write_page(page, own, is_partial=is_partial)
 
     def read_state(self, state: int, target: HostBytes) -> None:
         """Copies a state of all recurrent layers to `target`, (state_bytes,)."""
@@ -190,6 +182,10 @@ def _shares(
     for owner in owners:
         yield owner, data[at : at + size(owner)]
         at += size(owner)
+
+
+def _size_of_page(*, is_partial: bool) -> Callable[[PartCache], int]:
+    return lambda cache: cache.partial_bytes if is_partial else cache.page_bytes
 
 
 def program_limits(

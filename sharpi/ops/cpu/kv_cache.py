@@ -194,51 +194,36 @@ class KvCache:
         """The bytes of one page, summed over all layers."""
         return sum(layer.shape[1] for layer in self.layers.values())
 
-    def read_page(self, page: int, target: npt.NDArray[np.uint8]) -> None:
-        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
-        _read(self.layers.values(), page, target)
-
-    def write_page(self, page: int, source: npt.NDArray[np.uint8]) -> None:
-        """Writes to a page of all layers the bytes that `read_page` copied."""
-        _write(self.layers.values(), page, source)
-
     @property
     def partial_bytes(self) -> int:
         """The bytes of one page, summed over the layers that `drop_windows` does not free."""
-        return sum(layer.shape[1] for layer in self._whole_layers())
+        return sum(layer.shape[1] for layer in self._layers_of_page(is_partial=True))
 
-    def read_partial(self, page: int, target: npt.NDArray[np.uint8]) -> None:
-        """Copies a page of the layers that `drop_windows` does not free to `target`.
+    def read_page(self, page: int, target: _Bytes, *, is_partial: bool = False) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other.
 
-        `target` is (partial_bytes,).
+        With `is_partial`, layers that `drop_windows` frees are left out: (partial_bytes,).
         """
-        _read(self._whole_layers(), page, target)
+        at = 0
+        for layer in self._layers_of_page(is_partial=is_partial):
+            target[at : at + layer.shape[1]] = layer[page]
+            at += layer.shape[1]
 
-    def write_partial(self, page: int, source: npt.NDArray[np.uint8]) -> None:
-        """Writes to a page the bytes that `read_partial` copied, in the same layers."""
-        _write(self._whole_layers(), page, source)
+    def write_page(self, page: int, source: _Bytes, *, is_partial: bool = False) -> None:
+        """Writes to a page the bytes that `read_page` copied, in the same layers."""
+        at = 0
+        for layer in self._layers_of_page(is_partial=is_partial):
+            layer[page] = source[at : at + layer.shape[1]]
+            at += layer.shape[1]
 
-    def _whole_layers(self) -> list[npt.NDArray[np.uint8]]:
-        return [pages for layer, pages in self.layers.items() if layer not in self._windows]
+    def _layers_of_page(self, *, is_partial: bool) -> list[_Bytes]:
+        left_out = self._windows if is_partial else {}
+        return [pages for layer, pages in self.layers.items() if layer not in left_out]
 
     @property
     def num_bytes(self) -> int:
         """The bytes of all pages of all layers."""
         return sum(layer.nbytes for layer in self.layers.values())
-
-
-def _read(layers: Iterable[_Bytes], page: int, target: _Bytes) -> None:
-    at = 0
-    for layer in layers:
-        target[at : at + layer.shape[1]] = layer[page]
-        at += layer.shape[1]
-
-
-def _write(layers: Iterable[_Bytes], page: int, source: _Bytes) -> None:
-    at = 0
-    for layer in layers:
-        layer[page] = source[at : at + layer.shape[1]]
-        at += layer.shape[1]
 
 
 class StateMemory:

@@ -264,21 +264,16 @@ class GpuKvCache:
         if self.frames is not None:
             self.frames.drop(page)
 
-    def read_page(self, page: int, target: HostArray) -> None:
-        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other."""
-        frame = None
-        if self.frames is not None:
+    def read_page(self, page: int, target: HostArray, *, is_partial: bool = False) -> None:
+        """Copies a page of all layers to `target`, (page_bytes,), one layer after the other.
+
+        With `is_partial`, sliding-window layers are left out: (partial_bytes,).
+        """
+        frame, at = None, 0
+        if self.frames is not None and not is_partial:
             frame = self.frames.find(page)
             assert frame is not None, "sliding-window layers have dropped this page"
-        self._read(self._spans(page, frame), target)
-
-    def read_partial(self, page: int, target: HostArray) -> None:
-        """Copies a page of the layers that keep all positions to `target`, (partial_bytes,)."""
-        self._read(self._spans(page, None), target)
-
-    def _read(self, spans: Iterable[Span], target: HostArray) -> None:
-        at = 0
-        for span in spans:
+        for span in self._spans(page, frame):
             self._device.download(span, target[at : at + span.num_bytes])
             at += span.num_bytes
 
@@ -304,18 +299,12 @@ class GpuKvCache:
             found.append(rows.transpose(1, 0, 2).reshape(end - first, -1))
         return found
 
-    def write_page(self, page: int, source: HostArray) -> None:
-        """Writes to a page of all layers the bytes that `read_page` copied."""
-        frame = None if self.frames is None else self.frames.take(page)
-        self._write(self._spans(page, frame), source)
-
-    def write_partial(self, page: int, source: HostArray) -> None:
-        """Writes to a page the bytes that `read_partial` copied, in the same layers."""
-        self._write(self._spans(page, None), source)
-
-    def _write(self, spans: Iterable[Span], source: HostArray) -> None:
-        at = 0
-        for span in spans:
+    def write_page(self, page: int, source: HostArray, *, is_partial: bool = False) -> None:
+        """Writes to a page the bytes that `read_page` copied, in the same layers."""
+        frame, at = None, 0
+        if self.frames is not None and not is_partial:
+            frame = self.frames.take(page)
+        for span in self._spans(page, frame):
             self._device.upload(span, source[at : at + span.num_bytes])
             at += span.num_bytes
 

@@ -1,19 +1,11 @@
-"""Lists this user's servers on this machine: one small file each, locked while the server runs.
-
-The system releases the lock when the process ends for any reason, so an unlocked file is stale.
-"""
+"""Lists this user's servers on this machine, each of which keeps a file while it runs."""
 
 import contextlib
-import fcntl
-import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
-from sharpi.system.files import runtime_folder
+from sharpi.system.process_files import ProcessFile, facts_of_processes
 
 _SUFFIX = ".json"
 
@@ -30,46 +22,13 @@ class RunningServer(Struct, frozen=True):
 
 @contextlib.contextmanager
 def registered(server: RunningServer) -> Iterator[None]:
-    """Keeps a locked file for the server during the `with` block; raises OSError.
-
-    `running_servers` finds the server by that file.
-    """
-    folder = runtime_folder()
+    """Lets `running_servers` find the server during the `with` block; raises OSError."""
     port = server.url.rpartition(":")[2]
-    path = folder / f"{server.pid}-{port}{_SUFFIX}"
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        json.dump(asdict(server), file)
-        file.flush()
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    with ProcessFile(f"{server.pid}-{port}{_SUFFIX}", server):
+        yield
 
 
 def running_servers() -> list[RunningServer]:
     """Returns the running servers, oldest first, and removes stale files; raises OSError."""
-    found = (_read(path) for path in sorted(runtime_folder().glob(f"*{_SUFFIX}")))
-    return sorted(filter(None, found), key=lambda server: (server.created, server.pid))
-
-
-def _read(path: Path) -> RunningServer | None:
-    try:
-        with path.open(encoding="utf-8") as file:
-            if _is_stale(file.fileno()):
-                path.unlink(missing_ok=True)
-                return None
-            return RunningServer(**json.load(file))
-    # Removed in the meantime, or written by another version.
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _is_stale(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    found = facts_of_processes(f"*{_SUFFIX}", RunningServer)
+    return sorted(found, key=lambda server: (server.created, server.pid))

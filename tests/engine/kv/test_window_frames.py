@@ -75,13 +75,14 @@ class Shadow:
         self.frames.drop(page)
         self._calls["drop_windows"](page, **free)
 
-    def read_page(self, page: int, target: HostBytes) -> None:
-        assert self.frames.find(page) is not None
-        self._calls["read_page"](page, target)
+    def read_page(self, page: int, target: HostBytes, *, is_partial: bool = False) -> None:
+        assert is_partial or self.frames.find(page) is not None
+        self._calls["read_page"](page, target, is_partial=is_partial)
 
-    def write_page(self, page: int, source: HostBytes) -> None:
-        self.frames.take(page)
-        self._calls["write_page"](page, source)
+    def write_page(self, page: int, source: HostBytes, *, is_partial: bool = False) -> None:
+        if not is_partial:
+            self.frames.take(page)
+        self._calls["write_page"](page, source, is_partial=is_partial)
 
 
 @pytest.fixture
