@@ -68,8 +68,8 @@ def _opened(
         undo.callback(file.close)
         watched = MappedFile(file, since)
         undo.callback(watched.close)
-        engine = _load(file, config, report, open_device, share, watched)
-        undo.pop_all()  # closing the engine does both
+        engine = _load(file, config, report, open_device, share, watched, undo)
+        undo.pop_all()  # closing the engine does all of it
         undo.callback(engine.close)
         watched.check_reads()
         undo.pop_all()
@@ -83,12 +83,16 @@ def _load(
     open_device: OpenGpu,
     share: LayerShare,
     watched: MappedFile,
+    undo: ExitStack,
 ) -> Engine:
     folder = open_page_folder(config)  # before anything large is read
     decided = decide_load(file, config, open_device, share)
+    undo.callback(decided.reservation.close)
     file, weights, tokenizer = _read(decided, report)
     decided = replace(decided, file=file)
     tier = _expert_tier(decided, report, is_shared=share.is_shared)
+    if tier is not None:
+        undo.callback(tier.close)
     report("preparing the engine", 0.8)
     slots, misses = _gpu_slots(decided, weights)
     keeps_router_logits = config.experts.trace is not None and decided.model.is_moe
@@ -96,7 +100,10 @@ def _load(
         decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
         decided.layers, keeps_router_logits=keeps_router_logits,
     )  # fmt: skip
+    for part in own_parts:
+        undo.callback(part.close)
     features = Features(decided, weights, tier, own_parts, share, folder, load_engine)
+    undo.callback(features.close)
     runner = Runner(
         decided.settings, weights.output.rows, features.parts, features.memory,
         (watched, *features.observers), has_states=bool(decided.model.states), remote=share.remote,

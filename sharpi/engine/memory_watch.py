@@ -36,6 +36,10 @@ class Slots(Protocol):
     def most_slot_bytes(self) -> int:
         """The bytes of all slots that were planned."""
 
+    @property
+    def largest_slot(self) -> int:
+        """The bytes of the largest slot."""
+
     def resize(self, num_bytes: int) -> None:
         """Makes the slots take at most this many bytes."""
 
@@ -54,10 +58,11 @@ class SlotBudget:
     """Decides how many bytes slots may take, from how much memory is free at each look.
 
     Less than `least` free bytes is too little. `wanted` are to be free after slots have shrunk.
+    They grow by one of `slot` bytes at least.
     """
 
-    def __init__(self, least: int) -> None:
-        self.least, self.wanted = least, 2 * least
+    def __init__(self, least: int, slot: int = 0) -> None:
+        self.least, self.wanted, self._slot = least, 2 * least, slot
         # At the last look: free bytes and those of slots, seconds of waiting, and the time.
         self._room, self._stalled, self._at = 0, 0.0, 0.0
         self._expected = 0  # bytes that will be free soon, as it looked then
@@ -81,8 +86,9 @@ class SlotBudget:
         spare = self._expected - self.wanted - self.least
         if spare <= 0:
             self._short_at = now
-        growth = min(spare, most - has, _GROWTH)
-        is_worth_it = growth > 0 and growth >= min(most - has, most // _LEAST_PART, _GROWTH)
+        growth = min(spare, most - has, max(_GROWTH, self._slot))
+        enough = max(self._slot, min(most // _LEAST_PART, _GROWTH))
+        is_worth_it = growth > 0 and growth >= min(most - has, enough)
         return has + growth if is_worth_it and now - self._short_at >= _GROW_AFTER else has
 
     def pause(self) -> float:
@@ -102,7 +108,7 @@ class MemoryWatch(Closing):
     def __init__(self, slots: Slots, gauge: Gauge | None = None, *, is_concurrent: bool) -> None:
         self._slots, self._gauge = slots, gauge or MemoryGauge()
         info = self._gauge.read()
-        self._budget = SlotBudget(least_free(info.limit or info.total))
+        self._budget = SlotBudget(least_free(info.limit or info.total), slots.largest_slot)
         self._is_concurrent, self._is_told = is_concurrent, False
         self._wanted: int | None = None  # bytes for slots, after the next step
         self._ended = Event()
@@ -111,8 +117,9 @@ class MemoryWatch(Closing):
 
     def step(self, segments: Sequence[Segment], program: StepRoutes) -> None:
         """Resizes the slots after a step, if they cannot change during one."""
-        if self._wanted is not None:
-            self._resize(self._wanted)
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._resize(wanted)
 
     def _watch(self) -> None:
         while not self._ended.wait(self._budget.pause()):
@@ -122,15 +129,13 @@ class MemoryWatch(Closing):
         has, most = self._slots.slot_bytes, self._slots.most_slot_bytes
         free, stalled = self._gauge.read().free, self._gauge.stalled()
         wanted = self._budget.next(time.monotonic(), free, stalled, has, most)
-        if wanted == has:
-            return
-        if self._is_concurrent:
+        if not self._is_concurrent:
+            self._wanted = None if wanted == has else wanted
+        elif wanted != has:
             self._resize(wanted)
-        else:
-            self._wanted = wanted
 
     def _resize(self, num_bytes: int) -> None:
-        has, self._wanted = self._slots.slot_bytes, None
+        has = self._slots.slot_bytes
         self._slots.resize(num_bytes)
         if num_bytes < has and not self._is_told:
             self._is_told = True

@@ -1,5 +1,6 @@
 """Slots give memory to others and take it back, and the text stays the same, bit for bit."""
 
+import os
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,6 +13,7 @@ from sharpi.engine import memory_watch
 from sharpi.engine.engine import Engine
 from sharpi.engine.memory_watch import SlotBudget
 from sharpi.hardware.memory import MemoryInfo
+from sharpi.system.files import runtime_folder
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
@@ -54,6 +56,18 @@ def test_slots_shrink_before_memory_runs_out_and_grow_once_it_is_free() -> None:
         assert has <= others.look() <= has + 32 * MIB
         assert others.free >= LEAST or others.free == before
     assert others.slots == MOST
+
+
+def test_slots_larger_than_a_growth_come_back() -> None:
+    """Slots of 100 MiB each: what is given to less than one more is of no use."""
+    slot, slots, growth = 100 * MIB, 0, []
+    budget = SlotBudget(LEAST, slot)
+    for number in range(1, 60):
+        given = budget.next(0.5 * number, 1200 * MIB - slots, 0.0, slots, MOST)
+        growth.append(given - slots)
+        slots = given // slot * slot
+    assert set(growth) == {0, slot}
+    assert slots == MOST
 
 
 def test_memory_that_runs_out_at_once_takes_all_slots() -> None:
@@ -127,6 +141,21 @@ def test_text_stays_the_same_while_memory_is_taken_and_returned(
     assert sum(before < after for before, after in pairwise(slots)) > TAKEN * 0.8
     assert (min(slots), max(slots)) == (0, 9 * NUM_LAYERS)
     assert capsys.readouterr().err.count("expert slots gave back") == 1
+
+
+def test_a_load_that_fails_leaves_nothing_behind(
+    script: Script, load: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("none is left")
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr("sharpi.engine.loader.Runner", fail)
+        with pytest.raises(MemoryError):
+            load(DEMO, moe_slots=4)
+    assert threading.active_count() == before
+    assert not list(runtime_folder().glob(f"{os.getpid()}-*.memory"))
 
 
 def test_a_closed_engine_watches_no_more(script: Script, load: Callable[..., Engine]) -> None:

@@ -82,10 +82,12 @@ class ExpertTier:
         layout = read_layout(file, model.num_layers, self.layers)
         queued = plan.num_staging * layout.largest_slot
         self._settings = StoreSettings(slots, plan.num_staging, queued)
-        self._lock = Lock()  # while slots are made, freed or resized, and their policy is set
+        layers = enumerate(zip(layout.layers, slots, strict=True))
+        self._demands = {i: SlotDemand(layer.slot_bytes, most) for i, (layer, most) in layers}
+        self._lock = Lock()  # while slots are made, freed or resized
         self._layout, self._predictor = layout, predictor
         self._used_per_layer = model.num_experts_per_token
-        self._open(choose_policy(config, shape, profile))
+        self._open(choose_policy(config, shape, profile), slots)
         kind = self.policy.settings.kind
         self._policy_prefetches = kind.prefetches
         self.trials = PolicyTrials(
@@ -104,11 +106,14 @@ class ExpertTier:
         self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
         self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
 
-    def _open(self, settings: PolicySettings) -> None:
-        """Allocates the slots, and starts to read the experts that the policy puts there first."""
+    def _open(self, settings: PolicySettings, slots: tuple[int, ...]) -> None:
+        """Allocates `slots`, and starts to read the experts that the policy puts there first."""
         self.policy = NativePolicy(settings)
         try:
-            chosen = replace(self._settings, slots=settings.slots)
+            for layer, count in enumerate(slots):
+                if count < settings.slots[layer]:
+                    self.policy.resize(layer, count)
+            chosen = replace(self._settings, slots=slots)
             self.store = ExpertStore(self._layout, chosen, self.policy)
         except BaseException:
             self.policy.close()
@@ -119,16 +124,21 @@ class ExpertTier:
     @property
     def slot_bytes(self) -> int:
         """The bytes that the slots take now; 0 while the mapped file is used."""
-        with self._lock:
-            return 0 if self.is_mapped else self._bytes_of(self.store.slots)
+        return 0 if self.is_mapped else self._bytes_of(self.store.slots)
 
     @property
     def most_slot_bytes(self) -> int:
         """The bytes that the slots may take; 0 while the mapped file is used."""
         return 0 if self.is_mapped else self._bytes_of(self._settings.slots)
 
+    @property
+    def largest_slot(self) -> int:
+        """The bytes of a slot of the layer with the largest ones."""
+        return max(demand.slot_bytes for demand in self._demands.values())
+
     def _bytes_of(self, slots: Sequence[int]) -> int:
-        return self._layout.memory_bytes(tuple(slots), num_staging=0)
+        layers = zip(slots, self._demands.values(), strict=True)
+        return sum(count * demand.slot_bytes for count, demand in layers)
 
     def resize(self, num_bytes: int) -> None:
         """Makes the slots take at most this many bytes, and no more than planned.
@@ -140,15 +150,13 @@ class ExpertTier:
                 self.store.resize(self._slots_within(num_bytes))
 
     def _slots_within(self, num_bytes: int) -> tuple[int, ...]:
-        layers = zip(self._layout.layers, self._settings.slots, strict=True)
-        demands = {i: SlotDemand(each.slot_bytes, most) for i, (each, most) in enumerate(layers)}
-        return tuple(grant(demands, num_bytes).values())
+        return tuple(grant(self._demands, num_bytes).values())
 
     def _room(self) -> int:
         """Returns the bytes that are free for slots, if there are none now."""
         memory, settings = probe_memory(), self._settings
         margin = 2 * least_free(memory.limit or memory.total)
-        return memory.free - margin - settings.num_staging * self._layout.largest_slot
+        return memory.free - margin - settings.num_staging * self.largest_slot
 
     def switch_source(self) -> bool:
         """Switches from slots to the mapped file, or back, if trials found the other one faster.
@@ -179,8 +187,10 @@ class ExpertTier:
         # Half of what is free: others may take some meanwhile, and slots grow if they do not.
         slots = self._slots_within(self._room() // 2)
         try:
+            if not any(slots):
+                raise MemoryError("no slot fits")
             with self._lock:
-                self._open(replace(self.policy.settings, slots=slots, warm=self._past.order))
+                self._open(replace(self.policy.settings, warm=self._past.order), slots)
                 self.is_mapped = False
         except MemoryError:
             assert self._file is not None
@@ -245,11 +255,10 @@ class ExpertTier:
 
         `is_timed`: the step's time counts in the present trials.
         """
-        with self._lock:
-            if self.trials.learning is not None:
-                self.policy.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
-            if self._policy_prefetches:
-                self.policy.set_prefetching(self.trials.prefetches_now or not is_timed)
+        if self.trials.learning is not None:
+            self.store.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
+        if self._policy_prefetches:
+            self.store.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
         """Returns True if the next step may predict experts.

@@ -117,9 +117,8 @@ class NativePolicy:
 
         Experts in use stay, so that the layer may keep more slots.
         """
-        resize = self._library.sharpi_policy_resize
-        resize.argtypes = [c_void_p, c_int, c_int, c_void_p, c_int]
-        return self._made(resize(self.handle, layer, num_slots, *self._out))
+        arguments = (self.handle, layer, num_slots)
+        return self._made(self._library.sharpi_policy_resize(*arguments, *self._out))
 
     def end_token(self) -> list[Swap]:
         """Ends a token or batch after its last layer; returns the swaps to make at this point."""
@@ -215,6 +214,7 @@ def policy_library() -> ctypes.CDLL:
         "sharpi_policy_use": (c_int, [c_void_p, c_int, c_void_p, c_int, *swaps]),
         "sharpi_policy_use_batch": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int, *swaps]),
         "sharpi_policy_exchange": (c_int, [c_void_p, c_int, c_int, c_int]),
+        "sharpi_policy_resize": (c_int, [c_void_p, c_int, c_int, *swaps]),
         "sharpi_policy_end_token": (c_int, [c_void_p, *swaps]),
         "sharpi_policy_reset_sequence": (None, [c_void_p]),
         "sharpi_policy_set_prefetching": (None, [c_void_p, c_int]),

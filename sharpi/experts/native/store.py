@@ -127,10 +127,18 @@ class ExpertStore:
 
         Slots that go give their memory to the system. Layers that compute now keep theirs.
         """
-        counts, library = np.array(slots, np.int32), abi.resizing_library()
-        _check(library.sharpi_store_resize(self.handle, counts.ctypes.data))
-        library.sharpi_store_slots(self.handle, counts.ctypes.data)
+        counts = np.array(slots, np.int32)
+        _check(self._library.sharpi_store_resize(self.handle, counts.ctypes.data))
+        self._library.sharpi_store_slots(self.handle, counts.ctypes.data)
         self.slots = tuple(counts.tolist())
+
+    def set_learning(self, learns: bool) -> None:
+        """Turns the policy's learning on or off, see `NativePolicy`; also beside `resize`."""
+        self._library.sharpi_store_set_learning(self.handle, learns)
+
+    def set_prefetching(self, prefetches: bool) -> None:
+        """Allows or forbids the policy's prefetches, see `NativePolicy`; also beside `resize`."""
+        self._library.sharpi_store_set_prefetching(self.handle, prefetches)
 
     def layers(self) -> list[LayerAccesses]:
         """Returns the counts of every layer since the start, for prompts and decoded tokens."""

@@ -80,6 +80,10 @@ def store_library() -> ctypes.CDLL:
         "sharpi_store_prefetch": (c_int, [c_void_p, c_int, c_void_p, c_int]),
         "sharpi_store_holds": (c_int, [c_void_p, c_int, c_int]),
         "sharpi_store_exchange": (c_int, [c_void_p, c_int, c_int, c_int, POINTER(c_void_p)]),
+        "sharpi_store_resize": (c_int, [c_void_p, c_void_p]),
+        "sharpi_store_slots": (None, [c_void_p, c_void_p]),
+        "sharpi_store_set_learning": (None, [c_void_p, c_int]),
+        "sharpi_store_set_prefetching": (None, [c_void_p, c_int]),
         "sharpi_store_end_token": (c_int, [c_void_p]),
         "sharpi_store_reset_sequence": (None, [c_void_p]),
         "sharpi_store_max_group": (c_int, [c_void_p]),
@@ -89,16 +93,6 @@ def store_library() -> ctypes.CDLL:
         "sharpi_store_last_fault": (None, [c_void_p, c_char_p, c_size_t]),
     }
     return declare(library, signatures)
-
-
-@cache
-def resizing_library() -> ctypes.CDLL:
-    """Returns the native library with argument types set for functions on the number of slots."""
-    signatures = {
-        "sharpi_store_resize": (c_int, [c_void_p, c_void_p]),
-        "sharpi_store_slots": (None, [c_void_p, c_void_p]),
-    }
-    return declare(store_library(), signatures)
 
 
 class PhaseAccesses(NamedTuple):

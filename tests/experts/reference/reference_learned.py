@@ -195,6 +195,12 @@ class Learned(SlotPolicy):
         self._present: Route | None = None
         self._within.reset_sequence()
 
+    def resize(self, layer: int, num_slots: int) -> list[Swap]:
+        swaps = super().resize(layer, num_slots)
+        if self._slru is not None:
+            self._slru.resize(layer, self.layers[layer].num_slots)
+        return swaps
+
     def set_prefetching(self, prefetches: bool) -> None:
         self._prefetches = prefetches
         if not self._prefetches_now:

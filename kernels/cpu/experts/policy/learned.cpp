@@ -74,6 +74,12 @@ void Learned::reset_sequence() {
   }
 }
 
+// The shadow has as many slots, so that its misses can be compared.
+void Learned::resize(int layer, int num_slots, std::vector<Swap>& swaps) {
+  SlotPolicy::resize(layer, num_slots, swaps);
+  if (slru_) slru_->resize(layer, SlotPolicy::num_slots(layer), slru_swaps_);
+}
+
 void Learned::set_prefetching(bool prefetches) {
   prefetches_ = prefetches;
   if (!prefetches_now()) std::fill(scored_.begin(), scored_.end(), 0);
@@ -161,10 +167,10 @@ void Learned::prefetch(int layer, std::vector<Swap>& swaps) {
   const float* scores = maps_[layer].scores();
   measure_threshold(layer);
   for (int i = 0; i < settings_.experts_per_token; i++) {
+    if (float(total_early_loads() - loads_seen_) + 1.f > credit_) break;
     const int enters = best_outside(layer, scores, nullptr);
     const int leaves = victim(layer, scores);
     if (enters < 0 || leaves < 0 || !(scores[enters] > scores[leaves] + margin_)) break;
-    if (float(total_early_loads() - loads_seen_) + 1.f > credit_) break;
     insert(layer, enters, leaves, true, swaps);
   }
   watch_need(layer);

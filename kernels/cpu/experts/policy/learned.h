@@ -28,6 +28,7 @@ class Learned : public SlotPolicy {
   explicit Learned(const PolicySettings& settings);
   void reset_sequence() override;
   // Without it, nothing is computed for prefetches.
+  void resize(int layer, int num_slots, std::vector<Swap>& swaps) override;
   void set_prefetching(bool prefetches) override;
   void set_learning(bool learns) override;
 

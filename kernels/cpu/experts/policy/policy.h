@@ -76,13 +76,13 @@ class SlotPolicy {
   bool exchange(int layer, int leaves, int enters);
   // Gives a layer `num_slots` slots. Where it had more, experts leave, those worth least first: a
   // swap without an expert for each. Experts in use stay, so that the layer may keep more.
-  void resize(int layer, int num_slots, std::vector<Swap>& swaps);
+  virtual void resize(int layer, int num_slots, std::vector<Swap>& swaps);
   // Begins a new, unrelated text: forgets the previous token, keeps what was learned.
   virtual void reset_sequence() {}
   // Allows or forbids loads of experts that were not missed; called between steps.
   virtual void set_prefetching(bool) {}
-  // Without it, a learned policy evicts the oldest expert for each of them and
-  // learns nothing; called between steps.
+  // Without it, a learned policy evicts the oldest expert for each of them and learns nothing;
+  // called between steps.
   virtual void set_learning(bool) {}
 
   const PolicySettings& settings() const { return settings_; }

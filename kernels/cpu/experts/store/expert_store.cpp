@@ -369,6 +369,16 @@ int ExpertStore::num_slots(int layer) const {
   return policy_.num_slots(layer);
 }
 
+void ExpertStore::set_learning(bool learns) {
+  std::lock_guard guard(lock_);
+  policy_.set_learning(learns);
+}
+
+void ExpertStore::set_prefetching(bool prefetches) {
+  std::lock_guard guard(lock_);
+  policy_.set_prefetching(prefetches);
+}
+
 void ExpertStore::end_token() {
   std::lock_guard guard(lock_);
   swaps_.clear();

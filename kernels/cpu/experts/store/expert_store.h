@@ -94,11 +94,14 @@ class ExpertStore {
   // null for a piece without any. Between steps. Returns false, and changes nothing, where `leaves`
   // is not in a slot or is pinned, or `enters` has a buffer.
   bool exchange(int layer, int leaves, int enters, const uint8_t* const* pieces);
-  // Gives each layer this many slots, (layers). Memory of slots
-  // that go is given to the system. Any thread may call it; layers in use keep theirs.
+  // Gives each layer this many slots, (layers). Memory of slots that go is given to the system. Any
+  // thread may call it; layers in use keep theirs.
   void resize(const int32_t* slots);
   // Returns the number of slots that a layer has now.
   int num_slots(int layer) const;
+  // Set what the policy does; between steps, also beside `resize`.
+  void set_learning(bool learns);
+  void set_prefetching(bool prefetches);
   // Ends a step after its last layer.
   void end_token();
   void reset_sequence();

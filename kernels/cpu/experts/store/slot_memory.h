@@ -1,5 +1,4 @@
-// A region of memory that expert slots are cut from, resident in RAM but for what is given
-// back.
+// A region of memory that expert slots are cut from, resident in RAM but for what is given back.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -141,6 +141,12 @@ SHARPI_API void sharpi_store_slots(void* handle, int32_t* slots) {
   for (int layer = 0; layer < store(handle).num_layers(); layer++)
     slots[layer] = store(handle).num_slots(layer);
 }
+SHARPI_API void sharpi_store_set_learning(void* handle, int learns) {
+  store(handle).set_learning(learns != 0);
+}
+SHARPI_API void sharpi_store_set_prefetching(void* handle, int prefetches) {
+  store(handle).set_prefetching(prefetches != 0);
+}
 SHARPI_API int sharpi_store_end_token(void* handle) {
   return guarded([&] { store(handle).end_token(); });
 }
