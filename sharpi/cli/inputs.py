@@ -182,10 +182,7 @@ def _the_one(sources: list[InputValue | None], subject: str) -> InputValue | Non
 def _is_model(
     words: Sequence[str], model_option: InputValue | None, prompt_options: list[InputValue | None]
 ) -> bool:
-    """Returns whether the first argument is MODEL rather than the beginning of PROMPT.
-
-    Raises UsageError for a word that could be either.
-    """
+    """Returns whether the first word is MODEL, not PROMPT; raises UsageError if it may be both."""
     first = words[0]
     if first == STDIN:
         return False
@@ -216,11 +213,7 @@ def _whole(prompt: InputValue) -> str:
 
 
 def _default_prompt(model: Path) -> str:
-    """Returns the prompt if no option or argument has one.
-
-    It is the text of standard input, or a fixed prompt for the demo model. Raises UsageError for
-    other models without such text.
-    """
+    """Returns the text of stdin, or the demo model's prompt; raises UsageError if there is none."""
     if stdin_is_terminal() and model != demo_model():
         raise UsageError("no prompt; give one as PROMPT, with -p or -f, or use `sharpi chat`")
     if text := _without_last_newline(piped_text()):

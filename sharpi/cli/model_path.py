@@ -133,10 +133,7 @@ def looks_like_path(text: str) -> bool:
 
 
 def _only_model(folder: Path) -> Path:
-    """Returns the only model in a folder; raises ModelFileError for none or several.
-
-    The parts of a split model count as one model.
-    """
+    """Returns a folder's one model, perhaps in parts; raises ModelFileError for none or several."""
     from sharpi.gguf.file_kind import may_be_model
     from sharpi.gguf.reader import part_number
 

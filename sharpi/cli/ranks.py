@@ -48,10 +48,7 @@ def measured_links(
 
 
 def _purpose(group: "Group", own: str) -> str:
-    """Returns the purpose that the first rank announces: to run a model, or to measure links.
-
-    On the first rank it is `own`; other ranks ignore `own`.
-    """
+    """Returns what the first rank announces, its `own`: to run a model, or to measure links."""
     if group.rank == 0:
         group.publish("purpose", own)
     return group.read_value("purpose", 0, str)

@@ -84,10 +84,7 @@ def complete(context: typer.Context, config: RunConfig, model: Path) -> RunConfi
 
 
 def _of_gpus(config: RunConfig) -> Iterator[_Conflict]:
-    """Yields what may contradict each other of the options for GPUs.
-
-    Without --device, the longer of --vram and --tensor-split counts the GPUs.
-    """
+    """Yields what may contradict each other of the options for GPUs; the longest list counts."""
     sizes, shares, gpus = len(config.vrams), len(config.tensor_split), len(config.gpus)
     yield bool(config.cpu_moe and config.num_cpu_moe), "cpu_moe", "n_cpu_moe", "both place experts"
     needs_gpu = {"vram": config.vram, "gpu_layers": config.gpu_layers, "tensor_split": shares}
@@ -104,10 +101,7 @@ def _gpus(count: int) -> str:
 
 
 def _of_experts(config: RunConfig, sources: OptionSources) -> Iterator[_Conflict]:
-    """Yields what may contradict each other of the options for experts and kernels.
-
-    Default values never contradict.
-    """
+    """Yields what may contradict each other of the options for experts and kernels."""
     experts, ids = config.experts, config.experts.resident_ids
     fixed = "moe_resident" if experts.resident is not None else "moe_resident_ids"
     is_fixed = experts.resident is not None or ids is not None
@@ -224,10 +218,7 @@ def refuse_output(name: str, output: Path, inputs: Sequence[Path]) -> None:
 
 
 def _obstacle(output: Path) -> str | None:
-    """Returns why a file cannot be written; None if it can.
-
-    For a regular file the folder must be writable, for a pipe or device the file itself.
-    """
+    """Returns why a file cannot be written; None if it can."""
     try:
         target = Path(os.path.realpath(output))
         if target.is_dir():

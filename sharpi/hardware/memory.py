@@ -130,20 +130,14 @@ def _cgroups(proc: Path, controller: str) -> Iterator[tuple[Path, int]]:
 
 
 def _folders(proc: Path, kind: str, controller: str, path: str) -> Iterator[Path]:
-    """Yields the folder of the cgroup `path` and its parent folders, up to the mount point.
-
-    In a container, the outer parents may be hidden.
-    """
+    """Yields the folders of the cgroup `path` and of its parents, as far as they are mounted."""
     for root, mount in _mounts(proc, kind, controller):
         inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
         yield from (mount / each for each in (inside, *inside.parents))
 
 
 def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]]:
-    """Yields pairs of the cgroup that is mounted and its mount point, for one hierarchy.
-
-    See proc(5) for the format of /proc/self/mountinfo.
-    """
+    """Yields the mounted cgroups of one hierarchy with their mount points; see proc(5)."""
     for line in _lines(proc / "self/mountinfo"):
         place, _, source = line.partition(" - ")
         fields, (found, _, options) = place.split(), source.split(maxsplit=2)

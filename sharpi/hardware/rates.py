@@ -127,10 +127,7 @@ def _read(path: Path, seconds: float) -> DiskRate:
 
 
 def _timed_reads(file: int, size: int, seconds: float) -> float:
-    """Returns the bytes per second of reads from a file of `size` bytes, by several threads.
-
-    Ends after `seconds`, or when every chunk was read once. `file` is a descriptor.
-    """
+    """Returns the rate of threads that read each chunk once, or until `seconds` are over."""
     order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
     chunks = iter((order * CHUNK_BYTES).tolist())
     start = perf_counter()

@@ -132,10 +132,7 @@ def _transparent_huge_pages(path: Path) -> str | None:
 
 
 def _version(names: tuple[str, ...]) -> str | None:
-    """Returns the version of the first of these packages that is installed; None if none is.
-
-    Does not import the package.
-    """
+    """Returns the version of the first installed package, without an import; None without any."""
     for name in names:
         try:
             return version(name)

@@ -108,19 +108,13 @@ def _nodes(folder: Path) -> dict[int, int]:
 
 
 def _last_cache(folder: Path) -> str:
-    """Returns the kernel's list of cores that share the last level of cache with a core.
-
-    `folder` is the core's cache folder. The list identifies the cache; it is empty if unknown.
-    """
+    """Returns the kernel's list of cores that share the last level of cache; it is its name."""
     levels = sorted(folder.glob("index[0-9]*"), key=lambda path: int(path.name[5:]))
     return _text(levels[-1] / "shared_cpu_list") if levels else ""
 
 
 def _capacities(system: Path, numbers: list[int]) -> list[float]:
-    """Returns each core's speed relative to the fastest one.
-
-    Uses the first of several files in sysfs that has a value for every core, else 1 for all.
-    """
+    """Returns each core's relative speed, from the first file that has it for all cores, else 1."""
     cpus = system / "devices/system/cpu"
     efficient = parse_cpu_list(_text(system / "devices/cpu_atom/cpus"))
     if not efficient.isdisjoint(numbers):
@@ -198,11 +192,7 @@ def _one_per_physical(topology: Topology) -> list[Core]:
 
 
 def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) -> tuple[int, ...]:
-    """Returns the numbers of the cores that a thread may use; empty for all cores.
-
-    With `by_node`, only cores of the NUMA node of `core`. If the cores `chosen` for all threads are
-    performance cores, only performance cores.
-    """
+    """Returns the cores for a thread, of its node or of the fast kind; empty for all cores."""
     only_fast = topology.is_hybrid and all(c in topology.performance for c in chosen)
     if not by_node and not only_fast:
         return ()
@@ -211,10 +201,7 @@ def _allowed(topology: Topology, core: Core, by_node: bool, chosen: list[Core]) 
 
 
 def _grouped(places: list[ThreadPlace], caches: list[str]) -> tuple[ThreadPlace, ...]:
-    """Returns the places with group numbers.
-
-    A group has at most GROUP_THREADS adjacent threads with the same entry in `caches`.
-    """
+    """Numbers the groups: at most GROUP_THREADS adjacent threads that share a cache."""
     placed: list[ThreadPlace] = []
     group, first = -1, 0
     for i, place in enumerate(places):

@@ -47,9 +47,6 @@ def require_name(text: str) -> ModelName:
 
 
 def _is_allowed(repository: str) -> bool:
-    """Returns whether a repository name follows the hub's rules.
-
-    The rules also prevent paths outside the cache folder.
-    """
+    """Returns whether a repository's name follows the hub's rules, and stays in the cache."""
     is_odd = "--" in repository or ".." in repository or repository.endswith((".git", ".gguf"))
     return not is_odd and len(repository) <= _LONGEST_REPOSITORY

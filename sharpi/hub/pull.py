@@ -163,10 +163,7 @@ class Puller:
         return Pulled(model.name, model.start, 0)
 
     def _fetch(self, blobs: Blobs, commit: str, file: RemoteFile) -> Path:
-        """Downloads one file and adds it to the snapshot; returns its path there.
-
-        So `sharpi rm` finds the file even if the pull of further parts is interrupted.
-        """
+        """Downloads one file and adds it to the snapshot, where `sharpi rm` finds it."""
         with blobs.locked(file):
             if not blobs.has(file):
                 self._download(blobs, commit, file)

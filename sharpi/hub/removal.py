@@ -50,10 +50,7 @@ def _blob(file: CachedFile) -> Path:
 
 
 def _target(link: Path) -> Path:
-    """Returns the target of one link, or the path itself if it is no link.
-
-    The target may itself be a link, into a cache that several users share; it is not followed.
-    """
+    """Returns the target of one link, itself perhaps a link to a shared cache, or the path."""
     if not link.is_symlink():
         return link
     return Path(os.path.normpath(link.parent / os.readlink(link)))

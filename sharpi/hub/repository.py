@@ -55,10 +55,7 @@ def ask(api: HfApi, name: ModelName) -> RemoteRepository:
 
 
 def _file(sibling: object) -> RemoteFile | None:
-    """Converts an entry of the hub's list of files.
-
-    Returns None if it has no size or checksum, or if its path leads out of the repository.
-    """
+    """Converts an entry of the hub's list; None without size or checksum, or if it leads out."""
     path, size = getattr(sibling, "rfilename", ""), getattr(sibling, "size", None)
     lfs = getattr(sibling, "lfs", None)
     checksum = getattr(lfs, "sha256", None) or getattr(sibling, "blob_id", None)
@@ -73,10 +70,7 @@ def _is_checksum(text: object) -> TypeGuard[str]:
 
 
 def _close_at_hub(api: HfApi, repository: str) -> str:
-    """Returns the end of an error message, with similar repositories that have GGUF files.
-
-    Returns an empty string if the search finds none or fails.
-    """
+    """Returns the end of a message with similar repositories; empty if the search finds none."""
     wanted = {"search": repository.split("/")[-1], "filter": "gguf", "limit": str(_MAX_CLOSE)}
     url = f"{api.endpoint}/api/models"
     try:

@@ -85,18 +85,15 @@ def _growth(
     on_gpu: list[int],
     free_bytes: int,
 ) -> KvGrowth | None:
-    """Plans a KV cache that begins small, if that allows more slots and the cache can grow later.
-
-    To grow, each layer's part is moved, and is then in memory twice. A layer that lacks slots for
-    some experts once the cache has its full size also lacks at least one slot at the start. Returns
-    None for a cache of fixed size.
-    """
+    """Plans a KV cache that begins small, to have more slots at the start; None for a fixed one."""
     whole, first = request.sizes.gpu_kv, request.sizes.gpu_kv_first
     if whole is None or first is None or places_full_layers(request):
         return None
+    # To grow, each layer's part is moved, and is then in memory twice.
     last_bytes = free_bytes - max(whole[i] for i in on_gpu)
     if last_bytes < 0:
         return None
+    # A layer that will lack slots for some experts lacks one from the start.
     most = {
         i: SlotDemand(demand.slot_bytes, min(demand.most, layers[i].num_experts - 1))
         if last_slots[i] < layers[i].num_experts
@@ -179,10 +176,7 @@ def plan_gpu(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: in
 
 
 def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
-    """Adds the embedding if the GPU holds all layers with all experts, and has memory left.
-
-    Then no work remains for the CPU. Otherwise, slots for experts save more time.
-    """
+    """Adds the embedding if the GPU then holds all, as slots for experts would save more time."""
     budget, size = plan.tier_budget, model.embedding_bytes
     holds_all = len(plan.layers) == len(model.layers) and all(
         plan.holds_all_experts(i, layer) or not layer.num_experts
@@ -292,10 +286,7 @@ def wanted_layers(model: ModelFacts, request: PlanRequest) -> int:
 
 
 def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
-    """Returns the indices of the last layers that fit into `budget` bytes; None if none fits.
-
-    `kv` has the bytes that each layer needs in addition to its dense weights.
-    """
+    """Returns the last layers that fit, each with the bytes `kv` beside its dense weights."""
     budget -= model.output_bytes
     fitting: list[int] = []
     own = model.own_layers

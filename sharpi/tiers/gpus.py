@@ -80,10 +80,7 @@ def divide_gpus(
 def _cost(
     model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
 ) -> Callable[[int, int, int], float]:
-    """Returns a function `seconds(gpu, first, end)`: a token's time on a GPU with these layers.
-
-    It returns infinity if the layers do not fit.
-    """
+    """Returns `seconds(gpu, first, end)` of a token on a GPU with these layers, if they fit."""
     sums, end_of_all = _sums(model, request, extra), model.own_layers.stop
 
     def seconds(gpu: int, first: int, end: int) -> float:
@@ -133,10 +130,7 @@ def _fastest(
     *,
     leaves_none: bool,
 ) -> Division | None:
-    """Returns the fastest division of as many layers as fit; None if none fits.
-
-    `count` is the number of GPUs. With `leaves_none`, every GPU has at least one layer.
-    """
+    """Returns the fastest division of the most layers that fit, with or without idle GPUs."""
     ends = [*starts, num_layers]
 
     @cache
@@ -175,10 +169,7 @@ def _by_shares(
 def _shared(
     starts: Sequence[int], first: int, num_layers: int, shares: Sequence[float]
 ) -> Division:
-    """Returns the division by shares of the layers from `first` on, as llama.cpp divides them.
-
-    The first layer of each GPU is moved to the next one in `starts`.
-    """
+    """Returns llama.cpp's division by shares from `first` on; layers are moved to `starts`."""
     total, ends = sum(shares), [*starts, num_layers]
     parts = [each / total for each in accumulate(shares)]
     owners = [

@@ -102,21 +102,14 @@ def _take_dense_weights(model: ModelFacts, gpu: GpuPlan, tier_budget: TierBudget
 
 
 def _asks_for_slots(request: PlanRequest, gpu: GpuPlan) -> bool:
-    """Returns True if the user requested slots in RAM; they are then used even if all experts fit.
-
-    If the GPU has slots, a request for slots is about those instead.
-    """
+    """Returns True if slots in RAM were asked for, which are used even if all experts fit."""
     return request.config.moe_slots is not None and not any(gpu.slots.values())
 
 
 def _learned_bytes(
     model: ModelFacts, request: PlanRequest, gpu: GpuPlan, free_bytes: int
 ) -> tuple[int, bool]:
-    """Returns the bytes of learned maps, and True if they are those of the smaller policy.
-
-    That one is used if the maps of the usual policy need too much of `free_bytes`, the bytes for
-    slots. With a GPU, only the policy of its slots learns.
-    """
+    """Returns the bytes of learned maps, and True if the usual ones are too large."""
     if gpu.layers:
         return request.sizes.gpu_learned_bytes * sum(map(bool, gpu.slots.values())), False
     usual, least = (n * len(model.layers) for n in (request.sizes.learned_bytes,

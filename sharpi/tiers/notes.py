@@ -152,10 +152,7 @@ def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
 def _line(
     plan: TierPlan, tier: Tier, layers: Sequence[LayerPlan], slots: Sequence[int], others: str
 ) -> str:
-    """Returns the line about one tier, without the closing bracket, which the caller adds.
-
-    `slots` has the number of slots of each layer; `others` describes experts without a slot.
-    """
+    """Returns the line on one tier, without the last bracket; `others` have no slot."""
     few, many, most = min(slots), max(slots), max(layer.num_experts for layer in layers)
     number = str(few) if few == many else f"{few} to {many}"
     size = format_bytes(plan.bytes_in(tier, Purpose.SLOTS))

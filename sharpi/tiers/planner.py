@@ -70,21 +70,14 @@ def plan_tiers(
 
 
 def _gpu_kv(request: PlanRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
-    """Returns the bytes of a layer's KV cache on a GPU at the start.
-
-    `kv_bytes`: the bytes that it would need on the CPU. `grows`: the cache begins small.
-    """
+    """Returns the bytes of a layer's KV cache on a GPU at the start; `kv_bytes` on the CPU."""
     if grows and request.sizes.gpu_kv_first is not None:
         return request.sizes.gpu_kv_first[layer]
     return kv_bytes if request.sizes.gpu_kv is None else request.sizes.gpu_kv[layer]
 
 
 def _with_copies(model: ModelFacts, request: PlanRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
-    """Returns the bytes `kv` of each layer's KV cache, with copies for the MTP head added.
-
-    The head runs on the CPU and reads copies of the keys and values of layers on a GPU. The copies
-    have all pages, even for sliding-window layers.
-    """
+    """Adds the MTP head's copies, of all pages, of keys and values of layers on a GPU to `kv`."""
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
     return [*kv[:-1], kv[-1] + request.settings.num_pages * copied] if copied else kv
 
@@ -92,10 +85,7 @@ def _with_copies(model: ModelFacts, request: PlanRequest, gpu: GpuPlan, kv: list
 def _gpu_and_host(
     model: ModelFacts, request: PlanRequest, budget: int, kv: list[int], scratch: int
 ) -> tuple[GpuPlan, HostPlan]:
-    """Plans GPU and RAM.
-
-    If the experts do not fit into RAM either, the GPU has no buffers for experts from RAM.
-    """
+    """Plans GPU and RAM; the GPU has no buffers for experts from RAM if they do not fit there."""
     of_gpus = model.without_head
     gpu = _plan_gpus(of_gpus, request, kv, scratch)
     own = _with_copies(model, request, gpu, kv)

@@ -122,10 +122,7 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
 
 
 def _tile_bytes(rows: int) -> int:
-    """Returns the bytes of one thread's tiles and token addresses, with two rows per token.
-
-    int16 rounding needs two rows per token, other rounding one.
-    """
+    """Returns the bytes of a thread's tiles and token addresses; int16 has two rows per token."""
     return 2 * rows * (_TILE_BUFFERS * _TILE_ROWS * _FLOAT_BYTES + 8)
 
 

@@ -157,10 +157,7 @@ class AnswerView:
 
 
 class _Lines:
-    """Renders the last `most` lines of `content`, without leading and trailing empty lines.
-
-    With `is_apart`, one empty line is printed first.
-    """
+    """The last `most` lines of `content` without empty ones around; one before with `is_apart`."""
 
     def __init__(
         self, content: "RenderableType", most: int = 1_000_000, *, is_apart: bool = False

@@ -175,10 +175,7 @@ class Chat:
             self.has_left = single_turn
 
     def _next_message(self) -> str | None:
-        """Reads the next message; returns None at the end of the input.
-
-        At a terminal, Ctrl-C discards the typed line; otherwise KeyboardInterrupt is raised.
-        """
+        """Returns the next message, None at the end; at a terminal, Ctrl-C discards the line."""
         while True:
             text, self.initial_text = self.initial_text, ""
             try:

@@ -281,10 +281,7 @@ def _without_channels(message: Message) -> Message:
 
 
 def _one_text(messages: Iterable[Message]) -> str:
-    """Joins all messages to one text, for a model without a chat template.
-
-    Each question starts on a new line.
-    """
+    """Joins all messages to one text, each question on a new line, where there is no template."""
     text = ""
     for message in messages:
         if message["role"] == "user" and text and not text.endswith("\n"):

@@ -197,10 +197,7 @@ def _tokens(count: int) -> str:
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:
-    """Returns the end of the timings line: tokens per step, accepted drafts and seconds gained.
-
-    It is empty if no draft was checked.
-    """
+    """Returns the tokens per step, right drafts and seconds gained; empty if none was checked."""
     if drafts is None or not drafts.num_checked:
         return ""
     kinds = [

@@ -99,10 +99,7 @@ def _tests(options: Tests) -> "Iterator[BenchmarkTest]":
 
 
 def _checks(context: typer.Context, drafts: SpeculationConfig) -> "Iterator[BenchmarkTest]":
-    """Yields tests of the cost of checking drafts: steps of 1, 2, ... 8 tokens.
-
-    --spec-draft-n-max plus 1 replaces the 8. Yields nothing without --spec-type.
-    """
+    """Yields tests of steps with 1 to 8 tokens, or --spec-draft-n-max plus 1, with --spec-type."""
     from sharpi.engine.measure.benchmark import BenchmarkTest
 
     if not drafts.kinds or not OptionSources(context).has("spec_type"):
@@ -145,10 +142,7 @@ def _pass(row: "BenchmarkRow") -> str:
 
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
-    """Yields the name and the value of each limit in a row.
-
-    An example is `("reading with 8 threads", "40.0 GB/s")`.
-    """
+    """Yields names and values of limits, such as ("reading with 8 threads", "40.0 GB/s")."""
     if row.threads is None:
         with_threads = "on the GPU"
     else:

@@ -134,10 +134,7 @@ def rm(
 
 
 def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
-    """Returns the cached revisions of the one model that `name` matches, complete or not.
-
-    Raises HubError if it matches no model or several.
-    """
+    """Returns the cached revisions of the one model with this name; raises HubError otherwise."""
     from sharpi.hub.cache import models_of
     from sharpi.hub.choice import variants_named
 

@@ -157,10 +157,7 @@ def perplexity(
 
 @contextmanager
 def _f16_engine(config: RunConfig) -> "Iterator[Engine | None]":
-    """Yields an engine for the same model with all keys and values in f16.
-
-    Yields None if `config` already stores all of them in f16.
-    """
+    """Yields an engine with keys and values in f16; None if `config` has all of them in f16."""
     types = {config.kv_type, config.key_type, config.value_type} - {None, "f16"}
     if not types and config.kv_keep is None:
         yield None

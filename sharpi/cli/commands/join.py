@@ -76,12 +76,7 @@ def _address(first: str) -> tuple[str, int]:
 
 
 def _keep_joining() -> None:
-    """Runs `sharpi join --once` in a loop, each time in a new process.
-
-    After a lost connection, threads of torch.distributed only end with their process. An error
-    that waiting cannot fix, such as a missing package or file, ends the loop. The pauses between
-    runs grow from 1 to 8 seconds while the runs fail.
-    """
+    """Runs `join --once` in new processes, with which torch's threads end, while that may help."""
     pause = _FIRST_PAUSE / 2
     while True:
         code = _join_once()

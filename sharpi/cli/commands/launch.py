@@ -64,10 +64,7 @@ def _context_size(path: Path) -> int:
 
 
 def _run(command: list[str], variables: dict[str, str]) -> int:
-    """Runs a program in the terminal and returns its exit code; only the program handles Ctrl-C.
-
-    A handler that does nothing is not inherited, as SIG_IGN would be.
-    """
+    """Runs a program, which alone handles Ctrl-C (it would inherit SIG_IGN); returns its code."""
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         with subprocess.Popen(command, env=os.environ | variables) as client:

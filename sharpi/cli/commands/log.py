@@ -118,10 +118,7 @@ def _search(store: "LogStore", text: str, as_json: bool) -> None:
 
 
 def _export(store: "LogStore", values: list[str] | None) -> None:
-    """Prints conversations as JSON: one object for a single id, else a list.
-
-    The /load command of a chat can read a single object.
-    """
+    """Prints conversations as JSON: one object, which /load reads, for a single id, else a list."""
     ids = _ids(values) if values else [each.id for each in reversed(store.listed())]
     records = [_record(store.find(number)) for number in ids]
     is_one = values is not None and len(records) == 1

@@ -153,10 +153,7 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
 def _rates(
     draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
 ) -> "Rates":
-    """Returns the rates of `hardware`, with RAM and disk measured if decode reads weights there.
-
-    Measured rates are kept.
-    """
+    """Returns the rates, with kept or measured ones of RAM and disk where decode reads weights."""
     from sharpi.hardware.kept_rates import kept_rate
     from sharpi.hardware.rates import SAMPLE_BYTES, measure_disk, measure_ram_read
     from sharpi.tiers.plan import Tier

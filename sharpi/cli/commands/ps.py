@@ -42,10 +42,7 @@ def ps(as_json: JsonOption = False) -> None:
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """Returns a server's pid, URL and model, and what its /props replies, as a JSON object.
-
-    If it does not reply, `state` is "silent".
-    """
+    """Returns a server's facts and what its /props replies; `state` is "silent" without a reply."""
     known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
     said = _props(server)
     return known | ({"state": "silent"} if said is None else said)

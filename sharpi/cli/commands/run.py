@@ -109,10 +109,7 @@ def run(
 def _print_text(
     prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_constrained: bool
 ) -> bool:
-    """Prints the answer and its speeds; returns False if Ctrl-C ended it early.
-
-    The lines of a constrained answer are not wrapped, so that it can be copied.
-    """
+    """Prints answer (wrapped unless constrained) and speeds; returns False if Ctrl-C ended it."""
     style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
     is_complete = stream(generation, style, prompt.echo, wrap)
     note_early_end(generation)

@@ -95,10 +95,7 @@ class _Loader:
 
 
 def _refuse_lost_records(serving: ServeOptions, sources: OptionSources) -> None:
-    """Raises UsageError for --idle-unload with --expert-stats or --moe-trace.
-
-    Each load of the model would overwrite the file.
-    """
+    """Raises UsageError for --idle-unload with a file that each load would overwrite."""
     if serving.idle_unload is None:
         return
     for name in ("expert_stats", "moe_trace"):

@@ -172,10 +172,7 @@ def _policies(text: str) -> list[str]:
 
 
 def _resident(text: str, trace: "Trace") -> tuple[tuple[int, ...], ...]:
-    """Returns, for each layer, the ids of the experts that are resident at the start.
-
-    The tuple is empty for `first-n` and `frequency`, which begin with the lowest ids.
-    """
+    """Returns the ids of each layer's resident experts; empty where the first ones begin."""
     from sharpi.experts.policy_choice import parse_ids
 
     if text in ("first-n", "frequency"):
@@ -201,10 +198,7 @@ def _report(
 def _compare_with_default(
     trace: "Trace", names: list[str], numbers: list[int], simulation: "Simulation"
 ) -> None:
-    """Prints, for each number of slots, the hit rate that pinning gains or loses.
-
-    The hit rate of the default policy follows for comparison.
-    """
+    """Prints what pinning changes by number of slots, beside the default policy's hit rate."""
     from sharpi.cli.output.stats_table import print_pin_result
     from sharpi.experts.simulation.simulate import OPTIMUM
     from sharpi.experts.simulation.simulate import simulate as replay
