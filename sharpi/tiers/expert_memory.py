@@ -132,7 +132,7 @@ LEAST_PAGES = 2048 // PAGE_POSITIONS
 _FIRST_SHARE = 4  # the cache begins with a quarter of all pages
 
 
-class KvGrowth(Struct, frozen=True):
+class KvGrowth(Struct, frozen=True, rename={"demands": "wants"}):
     """The sizes of a growing KV cache, and of the slots that it displaces."""
 
     first_pages: int  # pages allocated at the start
@@ -170,24 +170,20 @@ def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
     return min(TOKENS_WORTH_OF_SLOTS * model.num_experts_per_token, layer.num_experts)
 
 
-def grant_slots(
-    layers: Mapping[int, LayerFacts], budget: int, limit: int | None = None
-) -> dict[int, int]:
-    """Returns the number of slots by layer index, within `budget` bytes; see `grant`.
-
-    `limit`: the most slots of a layer; None means as many as it has experts.
-    """
-    demands = {
-        i: SlotDemand(layer.slot_bytes, most_slots(layer, limit)) for i, layer in layers.items()
+def slot_demands(layers: Mapping[int, LayerFacts], limit: int | None) -> dict[int, SlotDemand]:
+    """Returns the slots that layers can use, at most `limit`; none if their size is unknown."""
+    return {
+        i: SlotDemand(
+            layer.slot_bytes,
+            0 if layer.expert_bytes is None else min(limit or layer.num_experts, layer.num_experts),
+        )
+        for i, layer in layers.items()
     }
-    return grant(demands, budget)
 
 
-def most_slots(layer: LayerFacts, limit: int | None) -> int:
-    """Returns the most slots that a layer can use, up to a limit; 0 if their size is unknown."""
-    if layer.expert_bytes is None:
-        return 0
-    return layer.num_experts if limit is None else min(limit, layer.num_experts)
+def slots_bytes(demands: Mapping[int, SlotDemand], slots: Mapping[int, int]) -> int:
+    """Returns the bytes of these numbers of slots."""
+    return sum(demands[i].slot_bytes * count for i, count in slots.items())
 
 
 _STASH_SHARE = 16  # the stash uses at most a 16th of a GPU's memory for experts
@@ -196,7 +192,7 @@ _FLOAT_BYTES = 4
 _STREAMS = 5
 
 
-class StashPlan(Struct, frozen=True):
+class StashPlan(Struct, frozen=True, rename={"gpu_pages": "card_pages", "gpu_bytes": "card_bytes"}):
     """The numbers and sizes of the stash's pages, on the GPU and in page-locked RAM."""
 
     max_tokens: int = 0  # tokens of a prompt; 0 if prompts are not computed layer by layer

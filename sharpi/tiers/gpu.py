@@ -1,6 +1,6 @@
 """Plans a GPU's memory: first dense weights and KV cache of layers, then slots for experts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,14 +17,13 @@ from sharpi.tiers.expert_memory import (
     gpu_staging_bytes,
     grant,
     max_stash_bytes,
-    most_slots,
     prompt_stash,
+    slot_demands,
+    slots_bytes,
 )
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import GpuPlace, Purpose, Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
-
-Layers = Mapping[int, LayerFacts]
 
 
 class GpuExperts(Struct, frozen=True):
@@ -40,7 +39,7 @@ class GpuExperts(Struct, frozen=True):
 
 
 def gpu_experts(
-    model: ModelFacts, request: PlanRequest, on_gpu: list[int], free_bytes: int
+    model: ModelFacts, request: PlanRequest, on_gpu: Sequence[int], free_bytes: int
 ) -> GpuExperts:
     """Plans the memory for experts of the layers `on_gpu`.
 
@@ -51,13 +50,10 @@ def gpu_experts(
         for i in on_gpu
         if model.layers[i].num_experts and not request.keeps_off_gpu(i)
     }
-    demands = {
-        i: SlotDemand(layer.slot_bytes, most_slots(layer, request.config.moe_slots))
-        for i, layer in layers.items()
-    }
+    demands = slot_demands(layers, request.config.moe_slots)
     slots = grant(demands, free_bytes)
     if all(count == layers[i].num_experts for i, count in slots.items()):
-        return GpuExperts(slots, _slots_bytes(layers, slots))
+        return GpuExperts(slots, slots_bytes(demands, slots))
     staging, stash = NO_STAGING, NO_STASH
     if request.fills_from_ram:
         staging = gpu_staging(model, layers.values(), free_bytes)
@@ -71,7 +67,7 @@ def gpu_experts(
     growth = _growth(request, layers, demands, slots, on_gpu, free_bytes)
     if growth is not None:
         slots = {i: demand.most for i, demand in growth.demands.items()}
-    num_bytes = _slots_bytes(layers, slots)
+    num_bytes = slots_bytes(demands, slots)
     if not num_bytes:
         return GpuExperts(slots)
     return GpuExperts(slots, num_bytes, staging, staging_bytes, learned, stash, growth)
@@ -79,10 +75,10 @@ def gpu_experts(
 
 def _growth(
     request: PlanRequest,
-    layers: Layers,
+    layers: Mapping[int, LayerFacts],
     demands: Mapping[int, SlotDemand],
     last_slots: Mapping[int, int],
-    on_gpu: list[int],
+    on_gpu: Sequence[int],
     free_bytes: int,
 ) -> KvGrowth | None:
     """Plans a KV cache that begins small, to have more slots at the start; None for a fixed one."""
@@ -101,14 +97,10 @@ def _growth(
         for i, demand in demands.items()
     }
     slots = grant(most, free_bytes + sum(whole[i] - first[i] for i in on_gpu))
-    if _slots_bytes(layers, slots) <= _slots_bytes(layers, last_slots):
+    if slots_bytes(most, slots) <= slots_bytes(most, last_slots):
         return None
     granted = {i: SlotDemand(most[i].slot_bytes, count) for i, count in slots.items()}
     return KvGrowth(request.sizes.kv_first_pages, last_bytes, granted)
-
-
-def _slots_bytes(layers: Layers, slots: Mapping[int, int]) -> int:
-    return sum(layers[i].slot_bytes * count for i, count in slots.items())
 
 
 def places_full_layers(request: PlanRequest) -> bool:
@@ -117,12 +109,6 @@ def places_full_layers(request: PlanRequest) -> bool:
     Then each layer on the GPU has all of its experts there.
     """
     return request.config.gpu_layers is not None and request.config.moe_slots is None
-
-
-def all_experts_bytes(model: ModelFacts, request: PlanRequest, index: int) -> int:
-    """Returns the bytes of all experts of a layer, or 0 if they are kept off the GPU."""
-    layer = model.layers[index]
-    return 0 if request.keeps_off_gpu(index) else layer.num_experts * layer.slot_bytes
 
 
 RESERVE_BYTES = 512 << 20  # driver context, cuBLAS, graph pools, allocator granularity
@@ -146,33 +132,32 @@ class GpuPlan(Struct, frozen=True):
         """True if the embedding is on a GPU."""
         return any(place.embeds for place in self.places)
 
-    def takes_experts(self, index: int) -> bool:
-        """Returns True if experts of the layer may have slots on the GPU."""
-        return index in self.slots
-
     def holds_all_experts(self, index: int, layer: LayerFacts) -> bool:
         """Returns True if the layer has experts and all of them have a slot on the GPU."""
         return layer.num_experts > 0 and self.slots.get(index) == layer.num_experts
 
 
-def plan_gpu(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """Plans one GPU; `kv`: bytes of each layer's KV cache, `scratch`: bytes of the buffers.
+def plan_gpu(model: ModelFacts, request: PlanRequest) -> GpuPlan:
+    """Plans one GPU.
 
     The output matrix is placed first, then the layers, from the last one on. Experts have slots
     only if no layer was left out for lack of memory: a layer on the GPU saves more time than slots
     of the same size. If the user requested a number of layers, each is placed with all its experts.
     """
-    scratch = scratch if request.sizes.gpu_scratch is None else request.sizes.gpu_scratch
     wanted = wanted_layers(model, request)
-    free_bytes = request.vram - RESERVE_BYTES - scratch
-    fitting = _fitting_layers(model, extra_bytes(model, request, kv), wanted, free_bytes)
-    if fitting is None:
-        budget = TierBudget(Tier.VRAM, request.vram)
-        return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
+    fitting = _fitting_layers(model, request, wanted)
+    if not fitting:
+        return no_layers(request, wanted)
     has_slots = len(fitting) == wanted or places_full_layers(request)
-    plan = plan_layers(model, request, kv, scratch, fitting, has_slots=has_slots)
+    plan = plan_layers(model, request, fitting, has_slots=has_slots)
     plan = replace(plan, notes=(*left_out_notes(wanted, len(fitting)), *plan.notes))
     return _with_embedding(model, plan)
+
+
+def no_layers(request: PlanRequest, wanted: int) -> GpuPlan:
+    """Returns the plan where none of the wanted layers fits on a GPU."""
+    budget = TierBudget(Tier.VRAM, request.vram)
+    return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
 
 
 def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
@@ -189,23 +174,22 @@ def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
     return replace(plan, places=(replace(place, num_bytes=budget.taken, embeds=True),))
 
 
-def extra_bytes(model: ModelFacts, request: PlanRequest, kv: list[int]) -> list[int]:
+def extra_bytes(model: ModelFacts, request: PlanRequest) -> list[int]:
     """Returns the bytes that each layer needs on a GPU in addition to its dense weights.
 
     They are the KV cache, and all experts if layers are placed with all their experts.
     """
-    kv = kv[: len(model.layers)] if request.sizes.gpu_kv is None else list(request.sizes.gpu_kv)
-    if not places_full_layers(request):
-        return kv
-    return [kv[i] + all_experts_bytes(model, request, i) for i in range(len(model.layers))]
+    has_experts = places_full_layers(request)
+    return [
+        kv + has_experts * (not request.keeps_off_gpu(i)) * layer.num_experts * layer.slot_bytes
+        for i, (layer, kv) in enumerate(zip(model.layers, request.gpu_kv, strict=False))
+    ]
 
 
 def plan_layers(
     model: ModelFacts,
     request: PlanRequest,
-    kv: list[int],
-    scratch: int,
-    fitting: list[int],
+    fitting: Sequence[int],
     *,
     has_slots: bool,
     has_output: bool = True,
@@ -216,21 +200,24 @@ def plan_layers(
     Experts have slots only with `has_slots`. With `has_output`, the output matrix is included.
     """
     tier_budget = TierBudget(Tier.VRAM, request.vram)
-    kv = kv if request.sizes.gpu_kv is None else list(request.sizes.gpu_kv)
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
-    tier_budget.take(Purpose.SCRATCH, scratch, scratch_reason(request))
+    tier_budget.take(Purpose.SCRATCH, request.gpu_scratch, scratch_reason(request))
     dense_weights = sum(model.layers[i].dense_weights_bytes for i in fitting)
     tier_budget.take(
         Purpose.DENSE_WEIGHTS,
         dense_weights + (model.output_bytes if has_output else 0),
         f"read for every token: {_layers(len(fitting))}{' and the output' if has_output else ''}",
     )
-    left = tier_budget.left - sum(kv[i] for i in fitting)
+    left = tier_budget.left - sum(request.gpu_kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
-    windows = _windows_text(request, sum(model.layers[i].has_window for i in fitting))
-    _take_kv(tier_budget, request, kv, fitting, experts.growth, windows)
-    _take_experts(tier_budget, experts)
     growth = experts.growth
+    kv = request.kv_at_start(grows=growth is not None)
+    tier_budget.take(
+        Purpose.KV,
+        sum(kv[i] for i in fitting),
+        _kv_reason(request, growth, sum(model.layers[i].has_window for i in fitting)),
+    )
+    _take_experts(tier_budget, experts)
     notes = () if growth is None else (growth.note(request.settings.num_pages),)
     place = GpuPlace(
         gpu, fitting[0], fitting[-1] + 1, tier_budget.budget, tier_budget.taken,
@@ -239,29 +226,16 @@ def plan_layers(
     return GpuPlan(frozenset(fitting), experts.slots, has_output, tier_budget, notes, (place,))
 
 
-def _take_kv(
-    tier_budget: TierBudget,
-    request: PlanRequest,
-    kv: list[int],
-    on_gpu: list[int],
-    growth: KvGrowth | None,
-    windows: str,
-) -> None:
-    reason = f"{request.settings.context_size} positions beside their layers"
-    if growth is not None and request.sizes.gpu_kv_first is not None:
-        kv = list(request.sizes.gpu_kv_first)
-        pages = growth.first_pages, request.settings.num_pages
-        positions, most = (n * PAGE_POSITIONS for n in pages)
-        reason = f"{positions} positions beside their layers; up to {most} in place of slots"
-    tier_budget.take(Purpose.KV, sum(kv[i] for i in on_gpu), f"{reason}{windows}")
-
-
-def _windows_text(request: PlanRequest, num_layers: int) -> str:
-    """Returns the text of the plan about sliding-window layers on a GPU; empty without any."""
-    window_pages = request.settings.window_pages
-    if not (num_layers and window_pages):
-        return ""
-    return f"; {window_pages * PAGE_POSITIONS} at most in {num_layers} with windows"
+def _kv_reason(request: PlanRequest, growth: KvGrowth | None, num_with_windows: int) -> str:
+    settings = request.settings
+    positions, more = settings.context_size, ""
+    if growth is not None:
+        positions = growth.first_pages * PAGE_POSITIONS
+        more = f"; up to {settings.num_pages * PAGE_POSITIONS} in place of slots"
+    if num_with_windows and settings.window_pages:
+        most = settings.window_pages * PAGE_POSITIONS
+        more += f"; {most} at most in {num_with_windows} with windows"
+    return f"{positions} positions beside their layers{more}"
 
 
 def _take_experts(tier_budget: TierBudget, experts: GpuExperts) -> None:
@@ -285,19 +259,19 @@ def wanted_layers(model: ModelFacts, request: PlanRequest) -> int:
     return most if request.config.gpu_layers is None else min(most, request.config.gpu_layers)
 
 
-def _fitting_layers(model: ModelFacts, kv: list[int], wanted: int, budget: int) -> list[int] | None:
-    """Returns the last layers that fit, each with the bytes `kv` beside its dense weights."""
-    budget -= model.output_bytes
+def _fitting_layers(model: ModelFacts, request: PlanRequest, wanted: int) -> list[int]:
+    """Returns the indices of the last of the wanted layers that fit on the GPU."""
+    budget = request.vram - RESERVE_BYTES - request.gpu_scratch - model.output_bytes
     fitting: list[int] = []
-    own = model.own_layers
+    own, extra = model.own_layers, extra_bytes(model, request)
     for index in reversed(own[len(own) - wanted :]):
-        budget -= model.layers[index].dense_weights_bytes + kv[index]
+        budget -= model.layers[index].dense_weights_bytes + extra[index]
         if budget < 0:
             break
         fitting.insert(0, index)
     while fitting and not _has_its_keys(model, fitting):
         fitting.pop(0)
-    return fitting or None
+    return fitting
 
 
 def _has_its_keys(model: ModelFacts, layers: list[int]) -> bool:

@@ -13,34 +13,29 @@ from itertools import accumulate, chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.gpu import (
     RESERVE_BYTES,
     GpuPlan,
     extra_bytes,
     left_out_notes,
+    no_layers,
     places_full_layers,
     plan_gpu,
     plan_layers,
     wanted_layers,
 )
 from sharpi.tiers.layer_division import first_layers
-from sharpi.tiers.plan import PlanLine, Tier, TierBudget
+from sharpi.tiers.plan import Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
 from sharpi.tiers.speed import curve
 
 Division = tuple[tuple[int, int], ...]  # for each GPU, its first layer and the end of its layers
+_READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
 _BUS_RATE = 12e9  # bytes per second of 16 lanes of PCIe 3
 # Added for each full GPU, so that of equally fast divisions the most even one is chosen.
 _FULL_SECONDS = 1e-6
 _NO_ROOM = float("inf")
-
-
-class GpuCapacity(Struct, frozen=True):
-    """The memory of one GPU that layers can use, and its read bandwidth."""
-
-    num_bytes: int
-    read_rate: float  # bytes per second
 
 
 class _Sums(Struct, frozen=True):
@@ -55,71 +50,62 @@ class _Sums(Struct, frozen=True):
         return values[end] - values[first]
 
 
-def divide_gpus(
-    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
-) -> Division | None:
+def divide_gpus(model: ModelFacts, request: PlanRequest) -> Division | None:
     """Returns each GPU's range of layers, possibly empty; None if no layer fits.
 
-    `extra`: for each layer, the bytes that must be on its GPU in addition to its dense weights. As
-    many of the last layers as fit are divided, by `--tensor-split` if that is given. If possible,
-    every GPU has at least one layer.
+    As many of the last layers as fit are divided, by `--tensor-split` if that is given. If
+    possible, every GPU has at least one layer.
     """
-    own = model.own_layers
-    wanted = len(own)
-    if request.config.gpu_layers is not None:
-        wanted = min(wanted, request.config.gpu_layers)
+    own, wanted, count = model.own_layers, wanted_layers(model, request), len(request.vrams)
     starts = [i for i in first_layers(model) if own.stop - wanted <= i < own.stop]
-    seconds = _cost(model, request, extra, capacities)
+    seconds = _cost(model, request)
     if request.config.tensor_split:
-        return _by_shares(starts, own.stop, request.config.tensor_split, len(capacities), seconds)
-    return _fastest(starts, own.stop, len(capacities), seconds, leaves_none=True) or _fastest(
-        starts, own.stop, len(capacities), seconds, leaves_none=False
+        return _by_shares(starts, own.stop, request.config.tensor_split, count, seconds)
+    return _fastest(starts, own.stop, count, seconds, leaves_none=True) or _fastest(
+        starts, own.stop, count, seconds, leaves_none=False
     )
 
 
-def _cost(
-    model: ModelFacts, request: PlanRequest, extra: Sequence[int], capacities: Sequence[GpuCapacity]
-) -> Callable[[int, int, int], float]:
+def _cost(model: ModelFacts, request: PlanRequest) -> Callable[[int, int, int], float]:
     """Returns `seconds(gpu, first, end)` of a token on a GPU with these layers, if they fit."""
-    sums, end_of_all = _sums(model, request, extra), model.own_layers.stop
+    sums, end_of_all = _sums(model, request), model.own_layers.stop
+    rates = request.vram_rates or (_READ_RATE,) * len(request.vrams)
+    capacities = [vram - RESERVE_BYTES - request.gpu_scratch for vram in request.vrams]
 
     def seconds(gpu: int, first: int, end: int) -> float:
         if first == end:
             return 0.0
         capacity, output = capacities[gpu], model.output_bytes if end == end_of_all else 0
         dense = output + sums.of(sums.dense, first, end)
-        left = capacity.num_bytes - output - sums.of(sums.extra, first, end)
+        left = capacity - output - sums.of(sums.extra, first, end)
         if left < 0:
             return _NO_ROOM
         wanted, chosen = (sums.of(each, first, end) for each in (sums.experts, sums.chosen))
         hits = curve(min(1.0, left / wanted)) if wanted else 1.0
-        full = 1 - max(0, left - wanted) / max(1, capacity.num_bytes)
-        read = (dense + hits * chosen) / capacity.read_rate + (1 - hits) * chosen / _BUS_RATE
+        full = 1 - max(0, left - wanted) / max(1, capacity)
+        read = (dense + hits * chosen) / rates[gpu] + (1 - hits) * chosen / _BUS_RATE
         return read + _FULL_SECONDS * full * full
 
     return cache(seconds)
 
 
-def _sums(model: ModelFacts, request: PlanRequest, extra: Sequence[int]) -> _Sums:
-    used = model.num_experts_per_token
-    may_miss = [
-        bool(e.num_experts) and not (places_full_layers(request) or request.keeps_off_gpu(i))
-        for i, e in _indexed(model)
-    ]
+def _sums(model: ModelFacts, request: PlanRequest) -> _Sums:
+    extra, full = extra_bytes(model, request), places_full_layers(request)
 
-    def before(values: Sequence[int]) -> list[int]:
+    def before(values: Iterable[int]) -> list[int]:
         return list(accumulate(values, initial=0))
 
+    missable = [
+        replace(layer, num_experts=0) if full or request.keeps_off_gpu(i) else layer
+        for i, layer in enumerate(model.layers)
+    ]
+    used = model.num_experts_per_token
     return _Sums(
-        before([e.dense_weights_bytes + own for e, own in zip(model.layers, extra, strict=True)]),
-        before([e.dense_weights_bytes for e in model.layers]),
-        before([may_miss[i] * e.num_experts * e.slot_bytes for i, e in _indexed(model)]),
-        before([may_miss[i] * used * (e.expert_bytes or 0) for i, e in _indexed(model)]),
+        before(e.dense_weights_bytes + own for e, own in zip(model.layers, extra, strict=True)),
+        before(e.dense_weights_bytes for e in model.layers),
+        before(e.num_experts * e.slot_bytes for e in missable),
+        before(bool(e.num_experts) * used * (e.expert_bytes or 0) for e in missable),
     )
-
-
-def _indexed(model: ModelFacts) -> list[tuple[int, LayerFacts]]:
-    return list(enumerate(model.layers))
 
 
 def _fastest(
@@ -181,20 +167,17 @@ def _shared(
     return tuple(zip(bounds, (*bounds[1:], num_layers), strict=True))
 
 
-_READ_RATE = 400e9  # bytes per second of a desktop GPU, if nothing was measured
-
-
-def plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
-    """Plans the two or more GPUs of the request; the parameters are those of `plan_gpu`.
+def plan_gpus(model: ModelFacts, request: PlanRequest) -> GpuPlan:
+    """Plans the two or more GPUs of the request.
 
     If the model fits on the first GPU, only this one is used, unless all GPUs are requested.
     """
     if not request.config.gpus:
         alone = replace(request, vrams=request.vrams[:1])
-        plan = plan_gpu(model, alone, kv, scratch)
+        plan = plan_gpu(model, alone)
         if holds_model(model, alone, plan):
             return plan
-    return _plan_together(model, request, kv, scratch)
+    return _plan_together(model, request)
 
 
 def holds_model(model: ModelFacts, request: PlanRequest, plan: GpuPlan) -> bool:
@@ -206,23 +189,17 @@ def holds_model(model: ModelFacts, request: PlanRequest, plan: GpuPlan) -> bool:
     )
 
 
-def _plan_together(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
-    scratch = scratch if request.sizes.gpu_scratch is None else request.sizes.gpu_scratch
+def _plan_together(model: ModelFacts, request: PlanRequest) -> GpuPlan:
     wanted = wanted_layers(model, request)
-    division = None
-    if wanted:
-        capacities = list(_capacities(request, scratch))
-        division = divide_gpus(model, request, extra_bytes(model, request, kv), capacities)
+    division = divide_gpus(model, request) if wanted else None
     if division is None:
-        budget = TierBudget(Tier.VRAM, request.vram)
-        return GpuPlan(frozenset(), {}, False, budget, left_out_notes(wanted, 0))
+        return no_layers(request, wanted)
     end_of_all = model.own_layers.stop
     num_on_gpus = end_of_all - division[0][0]
     has_slots = num_on_gpus == wanted or places_full_layers(request)
     plans = [
         plan_layers(
-            model, replace(request, vrams=(request.vrams[gpu],)), kv, scratch,
-            list(range(first, end)),
+            model, replace(request, vrams=(request.vrams[gpu],)), range(first, end),
             has_slots=has_slots, has_output=end == end_of_all, gpu=gpu,
         )
         for gpu, (first, end) in enumerate(division)
@@ -231,18 +208,13 @@ def _plan_together(model: ModelFacts, request: PlanRequest, kv: list[int], scrat
     return _joined(plans, request, left_out_notes(wanted, num_on_gpus))
 
 
-def _capacities(request: PlanRequest, scratch: int) -> Iterable[GpuCapacity]:
-    rates = request.vram_rates or (_READ_RATE,) * len(request.vrams)
-    for vram, rate in zip(request.vrams, rates, strict=True):
-        yield GpuCapacity(vram - RESERVE_BYTES - scratch, rate)
-
-
 def _joined(plans: Sequence[GpuPlan], request: PlanRequest, notes: tuple[str, ...]) -> GpuPlan:
     """Returns one plan that merges the plans of all GPUs."""
     budget = TierBudget(Tier.VRAM, request.vram)
     for plan in plans:
         for line in plan.tier_budget.lines:
-            budget.take(line.purpose, line.num_bytes, _reason(plan, line))
+            reason = f"GPU {plan.places[0].gpu}: {line.reason}"
+            budget.take(line.purpose, line.num_bytes, reason)
     places = tuple(chain.from_iterable(plan.places for plan in plans))
     return GpuPlan(
         layers=frozenset(chain.from_iterable(plan.layers for plan in plans)),
@@ -252,7 +224,3 @@ def _joined(plans: Sequence[GpuPlan], request: PlanRequest, notes: tuple[str, ..
         notes=(*notes, *(note for plan in plans for note in plan.notes)),
         places=places,
     )
-
-
-def _reason(plan: GpuPlan, line: PlanLine) -> str:
-    return f"GPU {plan.places[0].gpu}: {line.reason}"

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.tiers.expert_memory import (
-    grant_slots,
+    grant,
     num_for_checks,
     num_staging,
+    slot_demands,
+    slots_bytes,
     staging_bytes,
     staging_reason,
 )
@@ -31,23 +33,13 @@ class HostPlan(Struct, frozen=True):
     uses_small_maps: bool = False  # there is too little memory for the maps of the usual policy
 
 
-def plan_host(
-    model: ModelFacts,
-    request: PlanRequest,
-    gpu: GpuPlan,
-    budget: int,
-    kv: list[int],
-    scratch: int,
-) -> HostPlan:
-    """Plans the use of RAM, given the plan of the GPUs.
-
-    `budget`: bytes of RAM. `kv`: bytes of each layer's KV cache. `scratch`: bytes of the buffers.
-    """
+def plan_host(model: ModelFacts, request: PlanRequest, gpu: GpuPlan, budget: int) -> HostPlan:
+    """Plans the use of `budget` bytes of RAM, given the plan of the GPUs."""
     tier_budget = TierBudget(Tier.RAM, budget)
     _take_dense_weights(model, gpu, tier_budget)
-    in_ram = [num_bytes for i, num_bytes in enumerate(kv) if i not in gpu.layers]
+    in_ram = [num_bytes for i, num_bytes in enumerate(request.kv) if i not in gpu.layers]
     tier_budget.take(Purpose.KV, sum(in_ram), _kv_reason(model, request, gpu))
-    tier_budget.take(Purpose.SCRATCH, scratch, scratch_reason(request))
+    tier_budget.take(Purpose.SCRATCH, request.scratch, scratch_reason(request))
     for place in gpu.places:
         stash = place.stash
         tier_budget.take(Purpose.STASH, stash.host_bytes, f"{stash.reason}: page-locked")
@@ -140,9 +132,8 @@ def _with_slots(
         i: replace(layer, num_experts=layer.num_experts - gpu.slots.get(i, 0))
         for i, layer in layers.items()
     }
-    slots = grant_slots(elsewhere, tier_budget.left, limit)
-    num_bytes = sum(layers[i].slot_bytes * count for i, count in slots.items())
-    tier_budget.take(
-        Purpose.SLOTS, num_bytes, "experts read from disk stay here, shared by the layers"
-    )
+    demands = slot_demands(elsewhere, limit)
+    slots = grant(demands, tier_budget.left)
+    reason = "experts read from disk stay here, shared by the layers"
+    tier_budget.take(Purpose.SLOTS, slots_bytes(demands, slots), reason)
     return HostPlan(Tier.DISK, slots, num_staging(model) + further, tier_budget, is_tight)

@@ -6,13 +6,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from sharpi.errors import UsageError
-from sharpi.tiers.expert_memory import (
-    NO_STAGING,
-    NO_STASH,
-    GpuStaging,
-    KvGrowth,
-    StashPlan,
-)
+from sharpi.tiers.expert_memory import NO_STAGING, NO_STASH, GpuStaging, KvGrowth, StashPlan
 from sharpi.units import format_bytes
 
 
@@ -35,18 +29,6 @@ class GpuPlace(Struct, frozen=True):
         return range(self.first, self.end)
 
 
-# The names in `sharpi plan --json`, which stay the same for programs that read it.
-_PUBLISHED = {
-    "gpu_staging": "card_staging",
-    "gpu_pages": "card_pages",
-    "gpu_bytes": "card_bytes",
-    "dense_weights": "trunk",
-    "dense_weights_bytes": "trunk_bytes",
-    "uses_small_maps": "learns_little",
-    "demands": "wants",
-}
-
-
 _NO_GPU = GpuPlace(0, 0, 0, 0, 0)
 
 
@@ -61,7 +43,7 @@ class Tier(StrEnum):
 class Purpose(StrEnum):
     """The purposes for which a plan uses memory."""
 
-    DENSE_WEIGHTS = "dense weights"
+    DENSE_WEIGHTS = "trunk"  # the values stand in `sharpi plan --json`, which stays the same
     KV = "kv"
     SCRATCH = "scratch"
     EXPERTS = "experts"
@@ -94,7 +76,10 @@ class PlanLine(Struct, frozen=True):
     reason: str
 
 
-class LayerPlan(Struct, frozen=True):
+_OLDER_NAMES = {"dense_weights": "trunk", "dense_weights_bytes": "trunk_bytes"}  # in that JSON
+
+
+class LayerPlan(Struct, frozen=True, rename=_OLDER_NAMES):
     """The tiers and sizes of one layer.
 
     Experts that are mapped, or that have slots in VRAM, need no slots in RAM.
@@ -151,7 +136,7 @@ class Speed(Struct, frozen=True):
     assumptions: tuple[str, ...]  # sentences about rates that were not measured
 
 
-class TierPlan(Struct, frozen=True):
+class TierPlan(Struct, frozen=True, rename={"uses_small_maps": "learns_little"}):
     """The complete plan of a model's memory; budgets and sizes are in bytes."""
 
     context_size: int
@@ -255,22 +240,13 @@ class TierPlan(Struct, frozen=True):
             "fits": self.fits,
             "shortfall": self.shortfall,
             "is_mapped": self.is_mapped,
-            "gpu_staging": to_builtins(self._first_gpu.staging),
+            "card_staging": to_builtins(self._first_gpu.staging),
             "stash": to_builtins(self.stash),
             "kv_growth": to_builtins(self.kv_growth),
             "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
         }
-        plain: dict[str, Any] = _published(to_builtins(self) | derived)
+        plain: dict[str, Any] = to_builtins(self) | derived
         return plain
-
-
-def _published(plain: Any, name: str = "") -> Any:
-    """Returns `plain` with the names of the JSON format; `name` is the key of this value."""
-    if isinstance(plain, dict):
-        return {_PUBLISHED.get(key, key): _published(value, key) for key, value in plain.items()}
-    if isinstance(plain, (list, tuple)):
-        return [_published(each) for each in plain]
-    return "trunk" if name == "purpose" and plain == Purpose.DENSE_WEIGHTS else plain
 
 
 class TierBudget:

@@ -33,24 +33,31 @@ def plan_tiers(
 ) -> TierPlan:
     """Returns the plan, even for a model that does not fit: see `TierPlan.fits`."""
     vrams = usable_vrams(config, hardware)
-    request = PlanRequest(config, settings, sizes, vrams, hardware.vram_rates)
-    budget = ram_budget(config, hardware)
-    scratch = _scratch(model, request)
-    kv = [
-        request.settings.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
-        + request.settings.num_states * layer.state_bytes
+    kv = tuple(
+        settings.pages_of(has_window=layer.has_window) * layer.kv_page_bytes
+        + settings.num_states * layer.state_bytes
         for layer in model.layers
-    ]
-    gpu, host = _gpu_and_host(model, request, budget, kv, scratch)
+    )
+    request = PlanRequest(
+        config,
+        settings,
+        sizes,
+        vrams,
+        hardware.vram_rates,
+        kv=kv,
+        scratch=_scratch(model, settings),
+    )
+    budget = ram_budget(config, hardware)
+    gpu, host = _gpu_and_host(model, request, budget)
     if host.tier is Tier.DISK and config.ram is None:
         most = max(budget, hardware.free_ram - MAPPED_MARGIN)
-        whole = _gpu_and_host(model, request, most, kv, scratch)
+        whole = _gpu_and_host(model, request, most)
         if whole[1].tier is Tier.RAM:
             budget, (gpu, host) = most, whole
-    kv = _with_copies(model, request, gpu, kv)
+    kv = _with_copies(model, request, gpu).kv
     for place in gpu.places:
-        for i in place.layers:
-            kv[i] = _gpu_kv(request, i, kv[i], grows=place.growth is not None)
+        own, on_gpu = place.layers, request.kv_at_start(grows=place.growth is not None)
+        kv = (*kv[: own.start], *on_gpu[own.start : own.stop], *kv[own.stop :])
     layers = tuple(_layer(model, request, i, kv[i], gpu, host) for i in range(len(model.layers)))
     num_layers = len(layers) - model.has_head
     return TierPlan(
@@ -69,40 +76,28 @@ def plan_tiers(
     )
 
 
-def _gpu_kv(request: PlanRequest, layer: int, kv_bytes: int, *, grows: bool) -> int:
-    """Returns the bytes of a layer's KV cache on a GPU at the start; `kv_bytes` on the CPU."""
-    if grows and request.sizes.gpu_kv_first is not None:
-        return request.sizes.gpu_kv_first[layer]
-    return kv_bytes if request.sizes.gpu_kv is None else request.sizes.gpu_kv[layer]
-
-
-def _with_copies(model: ModelFacts, request: PlanRequest, gpu: GpuPlan, kv: list[int]) -> list[int]:
-    """Adds the MTP head's copies, of all pages, of keys and values of layers on a GPU to `kv`."""
+def _with_copies(model: ModelFacts, request: PlanRequest, gpu: GpuPlan) -> PlanRequest:
+    """Adds the MTP head's copies, of all pages, of keys and values of layers on a GPU."""
     copied = sum(size for i, size in model.read_by_head.items() if i in gpu.layers)
-    return [*kv[:-1], kv[-1] + request.settings.num_pages * copied] if copied else kv
+    *others, head = request.kv
+    return replace(request, kv=(*others, head + request.settings.num_pages * copied))
 
 
-def _gpu_and_host(
-    model: ModelFacts, request: PlanRequest, budget: int, kv: list[int], scratch: int
-) -> tuple[GpuPlan, HostPlan]:
+def _gpu_and_host(model: ModelFacts, request: PlanRequest, budget: int) -> tuple[GpuPlan, HostPlan]:
     """Plans GPU and RAM; the GPU has no buffers for experts from RAM if they do not fit there."""
-    of_gpus = model.without_head
-    gpu = _plan_gpus(of_gpus, request, kv, scratch)
-    own = _with_copies(model, request, gpu, kv)
-    host = plan_host(model, request, gpu, budget, own, scratch)
-    if host.tier is not Tier.DISK or not gpu.slots:
-        return gpu, host
-    gpu = _plan_gpus(of_gpus, replace(request, fills_from_ram=False), kv, scratch)
-    own = _with_copies(model, request, gpu, kv)
-    return gpu, plan_host(model, request, gpu, budget, own, scratch)
+    gpu = _plan_gpus(model.without_head, request)
+    host = plan_host(model, _with_copies(model, request, gpu), gpu, budget)
+    if host.tier is Tier.DISK and gpu.slots and request.fills_from_ram:
+        return _gpu_and_host(model, replace(request, fills_from_ram=False), budget)
+    return gpu, host
 
 
-def _plan_gpus(model: ModelFacts, request: PlanRequest, kv: list[int], scratch: int) -> GpuPlan:
+def _plan_gpus(model: ModelFacts, request: PlanRequest) -> GpuPlan:
     if len(request.vrams) < 2:
-        return plan_gpu(model, request, kv, scratch)
+        return plan_gpu(model, request)
     from sharpi.tiers.gpus import plan_gpus
 
-    return plan_gpus(model, request, kv, scratch)
+    return plan_gpus(model, request)
 
 
 def default_ram(hardware: HardwareInfo) -> int:
@@ -129,8 +124,7 @@ def least_free(total: int) -> int:
     return max(_LEAST_FREE, total // _LEAST_FREE_SHARE)
 
 
-def _scratch(model: ModelFacts, request: PlanRequest) -> int:
-    settings = request.settings
+def _scratch(model: ModelFacts, settings: EngineSettings) -> int:
     passes = [(settings.batch_size, settings.num_outputs)]
     if model.has_head:
         passes.append((HEAD_BATCH, 1))
@@ -186,9 +180,8 @@ def _layer(
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:
     """Returns how many of the layer's experts are in the fastest tier that may hold them."""
-    if gpu.takes_experts(index):
-        return gpu.slots[index]
-    return layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
+    in_ram = layer.num_experts if host.tier is Tier.RAM else host.slots.get(index, 0)
+    return gpu.slots.get(index, in_ram)
 
 
 def _expert_tier(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> Tier | None:

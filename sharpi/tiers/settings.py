@@ -110,11 +110,27 @@ class PlanRequest(Struct, frozen=True):
     vrams: tuple[int, ...] = ()  # the usable bytes of each GPU
     vram_rates: tuple[float, ...] = ()  # bytes per second that each GPU reads, if measured
     fills_from_ram: bool = True  # the GPU may read experts from RAM
+    kv: tuple[int, ...] = ()  # bytes of each layer's keys, values and states on the CPU
+    scratch: int = 0  # bytes of the CPU's buffers
 
     @property
     def vram(self) -> int:
         """The usable bytes of all GPUs together."""
         return sum(self.vrams)
+
+    @property
+    def gpu_kv(self) -> tuple[int, ...]:
+        """The bytes of each layer's keys, values and states on a GPU."""
+        return self.kv if self.sizes.gpu_kv is None else self.sizes.gpu_kv
+
+    @property
+    def gpu_scratch(self) -> int:
+        """The bytes of a GPU's buffers."""
+        return self.scratch if self.sizes.gpu_scratch is None else self.sizes.gpu_scratch
+
+    def kv_at_start(self, *, grows: bool) -> tuple[int, ...]:
+        """Returns `gpu_kv`, or what it is at the start if the cache grows."""
+        return self.sizes.gpu_kv_first if grows and self.sizes.gpu_kv_first else self.gpu_kv
 
     def keeps_off_gpu(self, index: int) -> bool:
         """Returns True if the user requested that a layer's experts stay off the GPU."""

@@ -79,7 +79,8 @@ def _status(plan: TierPlan) -> str:
 
 
 def _line_cells(line: PlanLine) -> tuple[str, ...]:
-    return line.tier.value, line.purpose.value, format_bytes(line.num_bytes), line.reason
+    purpose = line.purpose.name.lower().replace("_", " ")
+    return line.tier.value, purpose, format_bytes(line.num_bytes), line.reason
 
 
 def _alike(layers: Iterable[LayerPlan]) -> Iterable[list[LayerPlan]]:
