@@ -73,23 +73,19 @@ class PartialFile(Closing):
 
 
 class Watcher(Protocol):
-    """Receives the progress of downloads.
-
-    For each file, `begin` is called, then `advance` repeatedly, then `end`. `note` may be called at
-    any time.
-    """
+    """Receives the progress of downloads: of each file the beginning, bytes, and the end."""
 
     def note(self, text: str) -> None:
-        """Reports a message for the user, about a choice or a problem."""
+        """Reports a choice or a problem, at any time."""
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Reports the start of a file of `size` bytes, of which `received` are already on disk."""
+        """Reports a file of `size` bytes, of which `received` are already on disk."""
 
     def advance(self, count: int) -> None:
-        """Reports `count` more received bytes; negative if the server restarted the download."""
+        """Reports `count` more bytes; negative if the server began the file again."""
 
     def end(self) -> None:
-        """Reports that the file is complete and its checksum is right."""
+        """Reports that the file is complete and its checksum right."""
 
 
 _LONG_TO_CHECK = 2 << 30  # bytes whose check takes about two seconds

@@ -72,15 +72,6 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
 
 
-def entries(folder: Path) -> list["os.DirEntry[str]"]:
-    """Returns the entries of `folder` sorted by name; empty if it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
-
-
 MAIN = "main"
 _PREFIX = "models--"
 
@@ -96,9 +87,8 @@ class Cache:
 
     def repositories(self) -> list[str]:
         """Returns the names of all model repositories in the cache, with or without GGUF files."""
-        names = (entry.name for entry in entries(self.folder) if entry.is_dir())
-        repositories = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-        return sorted(name.replace("--", "/") for name in repositories)
+        folders = (path for path in self.folder.glob(f"{_PREFIX}*") if path.is_dir())
+        return sorted(path.name.removeprefix(_PREFIX).replace("--", "/") for path in folders)
 
     def repository_folder(self, repository: str) -> Path:
         """Returns the cache folder for all files of a repository, whether or not it exists."""
@@ -143,10 +133,7 @@ class Cache:
             return None
 
     def remember(self, repository: str, ref: str, commit: str) -> None:
-        """Stores which commit a branch or tag points to.
-
-        Does nothing if `ref` is the commit itself.
-        """
+        """Stores which commit a branch or tag points to, unless `ref` is the commit itself."""
         if ref == commit:
             return
         path = self.repository_folder(repository) / "refs" / ref
@@ -170,16 +157,13 @@ class Cache:
 
     def _revisions(self, repository: str) -> dict[str, list[CachedFile]]:
         """Returns the files of each commit in the cache, the newest commit first."""
-        folder = self.repository_folder(repository) / "snapshots"
-        files_of = {entry.name: cached_files(Path(entry.path)) for entry in entries(folder)}
-        newest = sorted(
-            files_of, key=lambda each: -max((file.modified for file in files_of[each]), default=0)
-        )
-        return {commit: files_of[commit] for commit in newest} or {"": []}
+        folders = sorted(self.repository_folder(repository).glob("snapshots/*"))
+        files_of = [(folder.name, cached_files(folder)) for folder in folders]
+        files_of.sort(key=lambda each: -max((file.modified for file in each[1]), default=0))
+        return dict(files_of) or {"": []}
 
     def _partial(self, repository: str) -> list[CachedFile]:
-        folder = self.repository_folder(repository) / "partial"
-        checksums = (Path(entry.path) for entry in entries(folder))
+        checksums = sorted(self.repository_folder(repository).glob("partial/*"))
         return [file for each in checksums for file in cached_files(each, is_partial=True)]
 
 

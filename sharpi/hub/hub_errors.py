@@ -21,20 +21,13 @@ _TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 class UnreachableError(HubError):
-    """The hub does not answer: the network or the hub is down, or offline mode is on."""
+    """The hub does not answer: the network or the hub is down or busy, or offline mode is on."""
+
+    wait_seconds: float | None = None  # before another attempt, if the hub names a time
 
 
 class NoRepositoryError(HubError):
     """The hub has no such repository, or hides it from this user."""
-
-
-class BusyHubError(UnreachableError):
-    """The hub is overloaded or out of order, and asks clients to retry later.
-
-    `wait_seconds`: the time to wait, if the hub names one.
-    """
-
-    wait_seconds: float | None = None
 
 
 @contextmanager
@@ -82,11 +75,11 @@ def http_error(error: HfHubHTTPError, repository: str) -> HubError:
     return _busy(error, status) if status == 429 or status >= 500 else _refused(error, repository)
 
 
-def _busy(error: HfHubHTTPError, status: int) -> BusyHubError:
+def _busy(error: HfHubHTTPError, status: int) -> UnreachableError:
     seconds = error.response.headers.get("Retry-After", "")
     wait = f"in {seconds} s" if seconds.isdecimal() else "later"
     reason = "asks to slow down" if status == 429 else "is out of order"
-    busy = BusyHubError(f"the hub {reason} (status {status}); try again {wait}")
+    busy = UnreachableError(f"the hub {reason} (status {status}); try again {wait}")
     busy.wait_seconds = float(seconds) if seconds.isdecimal() else None
     return busy
 

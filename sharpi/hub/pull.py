@@ -5,7 +5,6 @@ stopped, does not check the content, and rejects files above 50 GB, for which ra
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url
@@ -16,91 +15,15 @@ from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs, PartialFile, Watcher
 from sharpi.hub.cache import MAIN, Cache, look_up
 from sharpi.hub.choice import Variant, choose, find_variants
-from sharpi.hub.hub_errors import BusyHubError, UnreachableError, hub_errors
+from sharpi.hub.hub_errors import UnreachableError, hub_errors
 from sharpi.hub.model_name import ModelName
 from sharpi.hub.repository import RemoteFile, ask
 
 _RANGE_BYTES = 16 << 30  # bytes of one request: content networks do not serve more than 50 GB
 
 
-class RetryPolicy(Struct, frozen=True):
-    """The number of retries of a download, and the waiting times between them."""
-
-    max_attempts: int = 5  # successive attempts that receive nothing
-    first_wait_seconds: float = 1.0
-    longest_wait_seconds: float = 30.0
-
-    def seconds(self, attempt: int, error: UnreachableError | None) -> float:
-        """Returns the seconds to wait before the next attempt.
-
-        The time doubles with each attempt, unless the hub names another time in `error`.
-        """
-        asked = error.wait_seconds if isinstance(error, BusyHubError) else None
-        wait = self.first_wait_seconds * 2**attempt if asked is None else asked
-        return min(wait, self.longest_wait_seconds)
-
-
-class DownloadSource(Struct, frozen=True):
-    """The URL and request headers of a file; the URL may redirect differently each time."""
-
-    repository: str
-    url: str
-    headers: dict[str, str]
-
-
-def receive(
-    source: DownloadSource,
-    target: PartialFile,
-    retries: RetryPolicy,
-    on_bytes: Callable[[int], None],
-) -> None:
-    """Downloads the rest of a file to `target`.
-
-    `on_bytes`: called with the number of bytes received, negative if the file restarts. Raises
-    HubError if the hub rejects the request, or if all retries receive nothing.
-    """
-    num_failed = 0
-    while not target.is_complete:
-        before, error = target.received, None
-        try:
-            _receive_range(source, target, on_bytes)
-        except UnreachableError as fault:
-            error = fault
-        num_failed = 0 if target.received > before else num_failed + 1
-        if num_failed >= retries.max_attempts:
-            raise error or UnreachableError(f"the download of {source.url} ended early")
-        if error is not None:
-            time.sleep(retries.seconds(num_failed, error))
-
-
-def _receive_range(
-    source: DownloadSource, target: PartialFile, on_bytes: Callable[[int], None]
-) -> None:
-    last = min(target.size, target.received + _RANGE_BYTES) - 1
-    headers = {
-        **source.headers,
-        "Range": f"bytes={target.received}-{last}",
-        "Accept-Encoding": "identity",
-    }
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    session = get_session()
-    with (
-        hub_errors(source.repository),
-        session.stream("GET", source.url, headers=headers, timeout=timeout) as response,
-    ):
-        hf_raise_for_status(response)
-        if response.status_code != 206:  # the server sent the whole file, not the range
-            on_bytes(-target.received)
-            target.restart()
-        # No chunk size: if the connection broke, a partly filled chunk would be lost.
-        for data in response.iter_bytes():
-            target.append(data)
-            on_bytes(len(data))
-            if target.received > target.size:
-                return
-
-
-_RETRIES = RetryPolicy()
+_ATTEMPTS = 5  # successive ones that receive nothing
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
 
 
 class Pulled(Struct, frozen=True):
@@ -122,9 +45,8 @@ class Puller:
         cache: Cache,
         watcher: Watcher,
         endpoint: str | None = None,
-        retries: RetryPolicy = _RETRIES,
     ) -> None:
-        self._cache, self._watcher, self._retries = cache, watcher, retries
+        self._cache, self._watcher = cache, watcher
         self._endpoint = endpoint
         self._api = HfApi(endpoint=endpoint)
         self._received = 0
@@ -171,12 +93,48 @@ class Puller:
 
     def _download(self, blobs: Blobs, commit: str, file: RemoteFile) -> None:
         url = hf_hub_url(blobs.repository, file.path, revision=commit, endpoint=self._endpoint)
-        source = DownloadSource(blobs.repository, url, build_hf_headers(library_name="sharpi"))
         with blobs.partial(file) as target:
             self._watcher.begin(file.path, file.size, target.received)
-            receive(source, target, self._retries, self._advance)
+            self._receive(blobs.repository, url, target)
         blobs.keep(file, target)
         self._watcher.end()
+
+    def _receive(self, repository: str, url: str, target: PartialFile) -> None:
+        """Downloads the rest of a file; raises HubError if several attempts receive nothing."""
+        num_failed = 0
+        while not target.is_complete:
+            before, error = target.received, None
+            try:
+                with hub_errors(repository):
+                    self._receive_range(url, target)
+            except UnreachableError as fault:
+                error = fault
+            num_failed = 0 if target.received > before else num_failed + 1
+            if num_failed >= _ATTEMPTS:
+                raise error or UnreachableError(f"the download of {url} ended early")
+            if error is not None:
+                wait = error.wait_seconds
+                wait = _FIRST_WAIT_SECONDS * 2**num_failed if wait is None else wait
+                time.sleep(min(wait, _LONGEST_WAIT_SECONDS))
+
+    def _receive_range(self, url: str, target: PartialFile) -> None:
+        last = min(target.size, target.received + _RANGE_BYTES) - 1
+        headers = build_hf_headers(library_name="sharpi") | {
+            "Range": f"bytes={target.received}-{last}",
+            "Accept-Encoding": "identity",
+        }
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+            hf_raise_for_status(response)
+            if response.status_code != 206:  # the server sent the whole file, not the range
+                self._advance(-target.received)
+                target.restart()
+            # No chunk size: if the connection broke, a partly filled chunk would be lost.
+            for data in response.iter_bytes():
+                target.append(data)
+                self._advance(len(data))
+                if target.received > target.size:
+                    return
 
     def _advance(self, count: int) -> None:
         self._received += count

@@ -11,11 +11,16 @@ from stand_in import Refusal, StandIn, checksum
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
 from sharpi.hub.model_name import require_name
-from sharpi.hub.pull import Pulled, Puller, RetryPolicy
+from sharpi.hub.pull import Pulled, Puller
 
 REPO = "org/tiny-GGUF"
 DATA = bytes(range(256)) * 4096  # 1 MiB
-QUICK = RetryPolicy(max_attempts=3, first_wait_seconds=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _few_quick_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharpi.hub.pull._ATTEMPTS", 3)
+    monkeypatch.setattr("sharpi.hub.pull._FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def cache(tmp_path: Path) -> Cache:
 
 @pytest.fixture
 def puller(hub: StandIn, cache: Cache, listener: Listener) -> Puller:
-    return Puller(cache, listener, hub.endpoint, QUICK)
+    return Puller(cache, listener, hub.endpoint)
 
 
 def pull(puller: Puller, name: str) -> Pulled:
@@ -126,7 +131,7 @@ class TestBrokenDownloads:
         path = partial(cache, DATA, "tiny.gguf")
         path.parent.mkdir(parents=True)
         path.write_bytes(DATA[:700_000])
-        pulled = pull(Puller(cache, listener, hub.endpoint, QUICK), REPO)
+        pulled = pull(Puller(cache, listener, hub.endpoint), REPO)
         assert pulled.start.read_bytes() == DATA
         assert pulled.received_bytes == len(DATA) - 700_000
         assert listener.begun == [("tiny.gguf", len(DATA), 700_000)]
@@ -239,7 +244,7 @@ class TestBrokenDownloads:
         pulled: list[Pulled] = []
 
         def work(listener: Listener) -> None:
-            pulled.append(pull(Puller(cache, listener, hub.endpoint, QUICK), REPO))
+            pulled.append(pull(Puller(cache, listener, hub.endpoint), REPO))
 
         threads = [threading.Thread(target=work, args=(each,)) for each in listeners]
         for thread in threads:
@@ -353,7 +358,7 @@ class TestOffline:
         assert listener.notes == [f"HF_HUB_OFFLINE is set; using {REPO}:Q8_0 from the cache"]
 
     def test_no_network(self, puller: Puller, hub: StandIn, cache: Cache) -> None:
-        nowhere = Puller(cache, Listener(), "http://127.0.0.1:9", QUICK)
+        nowhere = Puller(cache, Listener(), "http://127.0.0.1:9")
         with pytest.raises(
             HubError, match=f"no connection to 127.0.0.1: .*, and {REPO} is not in the cache"
         ):
