@@ -51,12 +51,13 @@ class AnswerText:
     """The text of an answer received so far, with a reading position.
 
     `at`: the reading position, which may be set back. `is_ended`: no more text will arrive.
+    `is_whole`: the model ended it, not a limit.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self.at = 0
-        self.is_ended = False
+        self.is_ended = self.is_whole = False
 
     @property
     def rest(self) -> str:
@@ -84,13 +85,9 @@ class AnswerText:
         Returns None if the answer ends before a marker.
         """
         while True:
-            before, marker = _cut(self.rest, markers)
+            before, marker = self._cut(markers)
             if marker is None and not self.is_ended:
                 before = before[: len(before) - unfinished(before, markers)]
-            elif marker is not None and not self.is_ended:
-                found = self.rest[len(before) :]
-                if any(each != marker and each.startswith(found) for each in markers):
-                    marker = None  # which may become a longer one
             if before:
                 yield event(self.take(len(before)))
             if marker is not None:
@@ -106,11 +103,26 @@ class AnswerText:
         The marker is None if the answer ends before one.
         """
         while True:
-            before, marker = _cut(self.rest, markers)
+            before, marker = self._cut(markers)
             if marker is not None or self.is_ended:
                 self.take(len(before) + len(marker or ""))
                 return before, marker
             yield None
+
+    def _cut(self, markers: Collection[str]) -> tuple[str, str | None]:
+        """Returns the text before the first of `markers`, and that marker; None without a marker.
+
+        Of two markers at the same position, the longer one counts, and is waited for.
+        """
+        rest = self.rest
+        found = [(at, -len(marker), marker) for marker in markers if (at := rest.find(marker)) >= 0]
+        if not found:
+            return rest, None
+        at, _, marker = min(found)
+        may_be_longer = any(
+            each != marker and each.startswith(rest[at:]) for each in markers if not self.is_ended
+        )
+        return rest[:at], None if may_be_longer else marker
 
     def skip_blanks(self) -> Steps[None]:
         """Skips white space."""
@@ -173,15 +185,3 @@ class Calls:
     def arguments(self, text: str) -> CallArguments:
         """Returns an event with more JSON text of the newest call's arguments."""
         return CallArguments(self.count - 1, text)
-
-
-def _cut(text: str, markers: Collection[str]) -> tuple[str, str | None]:
-    """Returns the text before the first of `markers` in it, and that marker; None without a marker.
-
-    Of two markers at the same position, the longer one counts.
-    """
-    found = [(at, -len(marker), marker) for marker in markers if (at := text.find(marker)) >= 0]
-    if not found:
-        return text, None
-    at, _, marker = min(found)
-    return text[:at], marker

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sharpi.dialogue.tools import Tool
@@ -57,15 +57,6 @@ class CallGrammar:
         Properties that the tool does not list are forbidden.
         """
         return self.json(arguments_schema(tool.parameters))
-
-    def called(self, tools: Sequence[Tool], begun: Callable[[str], str]) -> str:
-        """Returns an expression for a call of any of the tools.
-
-        A call is the text `begun(tool name)`, followed by the arguments as JSON.
-        """
-        return " | ".join(
-            f"{self.literal(begun(tool.name))} {self.arguments(tool)}" for tool in tools
-        )
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:
         """Returns an expression for a list of items in order, with a separator between them.

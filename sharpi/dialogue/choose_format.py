@@ -6,7 +6,7 @@ from sharpi.dialogue.answer_text import AnswerText, CallArguments, CallBegin, Ca
 from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.harmony import Harmony
 from sharpi.dialogue.formats.json_calls import HERMES, JSON_NOTATIONS, JsonCalls
-from sharpi.dialogue.formats.named_calls import NAMED_NOTATIONS, OLDER_MISTRAL, NamedCalls
+from sharpi.dialogue.formats.named_calls import NAMED_NOTATIONS, NamedCalls, OlderMistral
 from sharpi.dialogue.formats.python_calls import LIST_BEGIN, PythonCalls
 from sharpi.dialogue.formats.tagged_calls import TAG_NOTATIONS, TaggedCalls
 from sharpi.dialogue.template_capabilities import PROBE_CALL, ShownCall
@@ -22,7 +22,7 @@ FORMATS: tuple[ToolFormat, ...] = (
     Gemma4(),
     *map(TaggedCalls, TAG_NOTATIONS),
     *map(NamedCalls, NAMED_NOTATIONS),
-    OLDER_MISTRAL,
+    OlderMistral(),
     *map(JsonCalls, JSON_NOTATIONS),
 )
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 
 _OPENING, _CLOSING = "{[", "}]"
+_NEVER = "<`"  # in JSON outside of strings, where they begin a marker or end a code block
 _QUOTES = "\"'"
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
@@ -17,22 +18,29 @@ class JsonSpan:
     """Finds the end of a value that begins with `{`, `[` or a quote, then sets `is_complete`.
 
     What models take from Python becomes JSON: single quotes, `True`, `False`, `None`, and a comma
-    after the last item.
+    after the last item. Closing brackets that are missing before a marker are added.
     """
 
     def __init__(self) -> None:
-        self._depth, self._quote, self._is_escaped = 0, "", False
+        self._closings, self._quote, self._is_escaped = "", "", False
         self._word = self._comma = ""  # held back: a word, or a comma and the blanks after it
         self.is_complete = False
 
     def feed(self, text: str) -> tuple[str, int]:
         """Returns the JSON of the part of `text` within the value, and that part's length."""
-        parts = []
-        for count, character in enumerate(text, 1):
+        parts: list[str] = []
+        for count, character in enumerate(text):
+            if character in _NEVER and not self._quote and self._closings:
+                return "".join((*parts, self.rest())), count
             parts.append(self._take(character))
             if self.is_complete:
-                return "".join(parts), count
+                return "".join(parts), count + 1
         return "".join(parts), len(text)
+
+    def rest(self) -> str:
+        """Completes the value; returns the brackets that are missing, or "" within a string."""
+        self.is_complete = not self._quote
+        return self._closings if self.is_complete else ""
 
     def _take(self, character: str) -> str:
         if self._quote:
@@ -53,8 +61,11 @@ class JsonSpan:
         if character in _QUOTES:
             self._quote = character
             return before + '"'
-        self._depth += (character in _OPENING) - (character in _CLOSING)
-        self.is_complete = character in _CLOSING and self._depth <= 0
+        if character in _OPENING:
+            self._closings = _CLOSING[_OPENING.index(character)] + self._closings
+        elif character in _CLOSING:
+            self._closings = self._closings[1:]
+            self.is_complete = not self._closings
         return before + character
 
     def _take_in_string(self, character: str) -> str:
@@ -66,7 +77,7 @@ class JsonSpan:
             return ""
         if character == self._quote:
             self._quote = ""
-            self.is_complete = self._depth == 0
+            self.is_complete = not self._closings
             return '"'
         return '\\"' if character == '"' else _escaped(character)
 
@@ -103,6 +114,8 @@ def pass_value(source: AnswerText, event: Callable[[str], AnswerEvent]) -> Steps
         source.take(count)
         if text:
             yield event(text)
+        if source.is_ended and source.is_whole and not span.is_complete:
+            yield event(span.rest())
         if span.is_complete or source.is_ended:
             return span.is_complete
         source.release()
@@ -161,7 +174,8 @@ def _read_word(source: AnswerText) -> Steps[str | None]:
     return word or None
 
 
-_NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
+_AROUND = ("function", "tool")  # keys of a name, or of an object with name and arguments
+_NAMES, _ARGUMENTS = ("name", "tool_name", *_AROUND), ("arguments", "parameters")
 _BESIDE = ("type", "id")
 
 
@@ -237,6 +251,9 @@ def _read_member(
     if not (yield from source.accept(":")):
         return False
     yield from source.skip_blanks()
+    if key in _AROUND and not read.is_begun and (yield from source.next()) == "{":
+        read.is_begun = yield from read_call(source, calls, names)
+        return read.is_begun
     if key in _NAMES and read.name is None:
         read.name = yield from read_string(source)
         return read.name is not None and not _refused(read.name, names)

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from sharpi.dialogue.answer_parser import AnswerParser, MarkedAnswer
+from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Reasoning, Text
 from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, Harmony, opens_channels
+from sharpi.dialogue.formats.json_calls import HERMES, JsonCalls
 from sharpi.tokenizer.reasoning import KNOWN_MARKERS, THINK, opens_reasoning
 
 ReasoningDelta: TypeAlias = tuple[Literal["reasoning", "answer"], str]
@@ -20,7 +21,9 @@ class ReasoningSplitter:
         if opens_channels(prompt):
             reading = Harmony().read_answer(source, calls, ANALYSIS, False)
         else:
-            reading = MarkedAnswer().read_answer(source, calls, begun or THINK, begun is not None)
+            reading = JsonCalls(HERMES).read_answer(
+                source, calls, begun or THINK, begun is not None
+            )
         self._parser = AnswerParser(source, reading)
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:

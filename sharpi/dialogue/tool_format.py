@@ -1,38 +1,115 @@
-"""ToolFormat: the protocol of classes that read and write a model family's tool calls."""
+"""ToolFormat reads and writes a model family's tool calls, as a Notation says how they are written.
+
+A format reads reasoning, then text and calls, each of which a marker begins.
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
+from msgspec import Struct
+
+from sharpi.dialogue.answer_text import AnswerText, Calls, Reasoning, Steps, Text
 from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.python_call import read_named_call
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
-_TOKEN = re.compile(r"<[^<>\s\"]+>|\[[A-Z_]+\]|\]<\]\w+\[>\[")
 WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
+_TOKEN = re.compile(r"<[^<>\s\"]+>|\[[A-Z_]+\]|\]<\]\w+\[>\[")
+_FENCE, _LANGUAGES = "```", ("", "json", "xml", "tool_call")
 
 
-class ToolFormat(Protocol):
-    """A stateless reader and writer of one notation of tool calls.
+class Notation(Struct, frozen=True, kw_only=True):
+    """How one family writes calls.
 
-    `name`: that of the family. `signs`: what a template of the family has, or renders in a call.
-    `markers`: the markers of the format, some of which may be control tokens. `reasoning`: the
-    markers around reasoning, if the format defines them; else None.
+    `section`: what is around all calls, or around each if `repeats`; `between`: what is between
+    two. `is_list`: all calls are in brackets. `is_single`: an answer has one call. `others`: pairs
+    that are read in place of the section. `signs`: what a template of the family has, or renders in
+    a call; () for the first marker.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    section: tuple[str, str] = ("", "")
+    between: str = ""
+    repeats: bool = False
+    is_list: bool = False
+    is_single: bool = False
+    others: tuple[tuple[str, str], ...] = ()
+    signs: tuple[str, ...] = ()
 
     @property
-    def signs(self) -> tuple[str, ...]: ...
+    def around(self) -> tuple[str, str]:
+        """What is before the first call, and after the last one."""
+        opening, closing = self.section
+        return (f"{opening}[", f"]{closing}") if self.is_list else self.section
 
-    @property
-    def reasoning(self) -> ReasoningMarkers | None: ...
 
-    @property
-    def markers(self) -> tuple[str, ...]: ...
+class ToolFormat(ABC):
+    """A stateless reader and writer of one notation of tool calls.
+
+    `beginning`: the marker at the beginning of a call, if it differs from the section's. `written`:
+    texts with the markers of the format, some of which may be control tokens. `openings`: the
+    markers that may begin a call, in a code block or not; `endings`: those that may follow it, and
+    that models repeat. `bare_openings`: what may begin a call after other text. `reasoning`: the
+    markers around reasoning, if the format defines them.
+    """
+
+    notation: Notation
+    bare_openings: tuple[str, ...] = ()
+    reasoning: ReasoningMarkers | None = None
+
+    def __init__(
+        self, notation: Notation, beginning: str = "", written: Iterable[str] = ()
+    ) -> None:
+        self.notation, self.name, self.beginning = notation, notation.name, beginning
+        pairs = (notation.section, *notation.others)
+        begins = (*(begin.rstrip() for begin, _ in pairs), beginning)
+        self.openings = tuple(filter(None, begins))
+        self.endings = tuple(filter(None, (end.strip() for _, end in pairs)))
+        self.signs = notation.signs or self.openings[:1]
+        self.markers = tokens_in("".join((*notation.section, beginning, *written)))
+
+    @abstractmethod
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        """Returns the text of call `number` of an answer, without the section around it."""
+
+    @abstractmethod
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        """Returns a grammar expression for a call of a tool, without the section around it."""
+
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
+        """Reads a call whose opening marker was just read, and yields its events.
+
+        Returns False, without yielding events, if the text is not a call.
+        """
+        yield from ()
+        return False
+
+    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
+        """Reads a call without an opening marker; returns False if the text is not a call."""
+        yield from ()
+        return False
+
+    def write(self, calls: Sequence[WrittenCall]) -> str:
+        """Returns the text of calls as the model would have written it."""
+        form, (opening, closing) = self.notation, self.notation.around
+        written = [self.written(number, *call) for number, call in enumerate(calls)]
+        if form.repeats:
+            return form.between.join(f"{opening}{each}{closing}" for each in written)
+        return f"{opening}{form.between.join(written)}{closing}"
+
+    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
+        """Returns a grammar expression for one call, or if `parallel`, for one or more calls."""
+        form = self.notation
+        opening, closing = map(grammar.literal, form.around)
+        call = " | ".join(self.called(grammar, tool) for tool in tools)
+        call = grammar.rule(f"{opening} ({call}) {closing}" if form.repeats else call)
+        if parallel and not form.is_single:
+            call = f"{call} ({grammar.literal(form.between)} {call})*"
+        return call if form.repeats else f"{opening} {call} {closing}"
 
     def read_answer(
         self,
@@ -41,20 +118,121 @@ class ToolFormat(Protocol):
         reasoning: ReasoningMarkers | None,
         starts_inside: bool,
     ) -> Steps[None]:
-        """Yields the events of an answer from its beginning to its end.
+        """Yields the events of an answer's reasoning, text and calls, until the answer ends.
 
-        If `calls` has no tools, nothing is read as a call. `starts_inside`: the prompt ends within
-        the reasoning.
+        A call ends reasoning that the model has not closed. If `calls` has no tools, nothing is
+        read as a call. `starts_inside`: the prompt ends within the reasoning.
         """
-        ...
+        openings = _with_fences(self.openings) if calls.tools else ()
+        if reasoning is not None:
+            yield from self._read_reasoning(source, calls, reasoning, openings, starts_inside)
+        if calls.tools and not calls.count:
+            start = source.at
+            if not (yield from self.read_bare_call(source, calls)):
+                source.at = start
+        bare = self.bare_openings if calls.tools else ()
+        around = reasoning.around_answer if reasoning is not None else ()
+        while marker := (yield from source.emit_until((*openings, *bare, *around), Text)):
+            if marker not in around and not (yield from self._read_marked(source, marker, calls)):
+                yield Text(marker)
 
-    def write(self, calls: Sequence[WrittenCall]) -> str:
-        """Returns the text of calls as the model would have written it."""
-        ...
+    def _read_reasoning(
+        self,
+        source: AnswerText,
+        calls: Calls,
+        reasoning: ReasoningMarkers,
+        openings: tuple[str, ...],
+        is_inside: bool,
+    ) -> Steps[None]:
+        """Yields the events of the reasoning before the answer, which may have several blocks."""
+        if is_inside:
+            yield Reasoning("")
+        markers = (reasoning.opening, reasoning.closing)  # of which the second may come alone
+        while True:
+            if is_inside and (yield from self._read_block(source, calls, reasoning, openings)):
+                return
+            start = source.at
+            yield from source.skip_blanks()
+            marker = yield from source.accept_any(markers)
+            is_inside = marker == reasoning.opening
+            if marker is None:
+                source.at = start
+                return
+            yield Reasoning("")
 
-    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """Returns a grammar expression for one call, or if `parallel`, for one or more calls."""
-        ...
+    def _read_block(
+        self,
+        source: AnswerText,
+        calls: Calls,
+        reasoning: ReasoningMarkers,
+        openings: tuple[str, ...],
+    ) -> Steps[bool]:
+        """Yields a block of reasoning; returns whether a call ended it, not the closing marker."""
+        while marker := (yield from source.emit_until((reasoning.closing, *openings), Reasoning)):
+            if marker == reasoning.closing:
+                return False
+            if (yield from self._read_marked(source, marker, calls)):
+                yield from source.accept_marker(reasoning.closing)
+                return True
+            yield Reasoning(marker)
+        return False
+
+    def _read_marked(self, source: AnswerText, marker: str, calls: Calls) -> Steps[bool]:
+        """Reads a call after its marker, which may begin a code block.
+
+        Without a call, returns False and goes back to the end of the marker.
+        """
+        start = source.at
+        if marker in self.bare_openings:
+            source.at -= len(marker)
+            is_call = yield from self.read_bare_call(source, calls)
+        else:
+            is_call = yield from self._read_call_to_its_end(source, marker, calls)
+        if not is_call:
+            source.at = start
+        return is_call
+
+    def _read_call_to_its_end(self, source: AnswerText, marker: str, calls: Calls) -> Steps[bool]:
+        opening, start = marker if marker in self.openings else marker.partition("\n")[2], source.at
+        if not (yield from self.read_call(source, opening, calls)):
+            source.at = start
+            if not (yield from read_named_call(source, calls)):
+                return False
+        for ending in self.endings:
+            while (yield from source.accept_marker(ending)):
+                pass
+        if opening != marker:
+            yield from source.accept_marker(_FENCE)
+        return True
+
+
+class BracketedCalls(ToolFormat):
+    """Reads calls that each begin with the marker `beginning`, inside or outside a section."""
+
+    @abstractmethod
+    def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
+        """Reads a call after its beginning marker, to its end, and yields its events.
+
+        Returns False if the text is not a call.
+        """
+
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
+        is_begun, count = opening == self.beginning, calls.count
+        while True:
+            yield from source.skip_blanks()
+            start = source.at
+            if not is_begun and not (yield from source.accept(self.beginning)):
+                break
+            if not (yield from self.read_one(source, calls)):
+                source.at = start
+                break
+            is_begun = False
+        return calls.count > count
+
+
+def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
+    fences = ("", *(f"{_FENCE}{language}\n" for language in _LANGUAGES))
+    return tuple(fence + opening for opening in openings for fence in fences)
 
 
 def value_text(value: Any) -> str:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from answers import FORMS, Tool, read
+from answers import FORMS, TOOLS, AnswerParser, AnswerText, Calls, Tool, joined, read
 
 OSLO = ("call", "get_weather", {"city": "Oslo"})
 OBJECT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
@@ -11,6 +11,11 @@ TAGGED = f"<tool_call>\n{OBJECT}\n</tool_call>"
 QWEN = "<tool_call>\n<function=get_weather>\n{}</function>\n</tool_call>"
 CITY = "<parameter=city>\nOslo\n</parameter>\n"
 ARGUMENTS = '{"city": "Oslo"}'
+DSML = """<D|SECTION>
+<D|invoke name="get_weather">
+<D|parameter name="city" string="true">Oslo</D|parameter>
+</D|invoke>
+</D|SECTION>"""
 
 
 def found(form: str, answer: str) -> list:
@@ -61,6 +66,33 @@ def found(form: str, answer: str) -> list:
         ("Kimi K2", '<|tool_call_begin|>get_weather<|tool_call_argument_begin|>{"city": "Oslo"}'),
         ("Llama 3", '[get_weather(city="Oslo")]'),
         ("Mistral", f'[TOOL_CALLS]get_weather{ARGUMENTS}'),
+        # The name before the arguments, or within the object that OpenAI's API has.
+        *((form, f"<tool_call>{inner}</tool_call>")
+          for form in ("Hermes", "GLM-4.5", "Qwen3-Coder")
+          for inner in (f"get_weather {ARGUMENTS}", f"\nget_weather\n{ARGUMENTS}\n",
+                        'get_weather(city="Oslo")', f'{{"function": {OBJECT}}}',
+                        f'{{"tool": "get_weather", "arguments": {ARGUMENTS}}}',
+                        f'{{"type": "function", "function": {OBJECT}}}')),
+        # Brackets that are missing before a marker.
+        ("Hermes", f"<tool_call>\n{OBJECT[:-2]}\n</tool_call>"),
+        ("DeepSeek V3.1", '<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"'
+                          "<｜tool▁call▁end｜>"),
+        ("gpt-oss", '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>'
+                    '{"city": "Oslo"<|call|>'),
+        # Blanks around markers.
+        ("Kimi K2", "<|tool_calls_section_begin|> <|tool_call_begin|> functions.get_weather:0 "
+                    '<|tool_call_argument_begin|> {"city": "Oslo"} <|tool_call_end|> '
+                    "<|tool_calls_section_end|>"),
+        # Arguments that are none, of which the others are kept.
+        *(("Qwen3-Coder", QWEN.format(f"{before}<parameter={odd}\n</parameter>\n{after}"))
+          for before, after in ((CITY, ""), ("", CITY)) for odd in ("", "a: [1]", "a=", "\nls")),
+        ("MiniMax M2", '<invoke name="get_weather">so <parameter name="city">Oslo</parameter> and '
+                       "</invoke>"),
+        # DeepSeek's marks in other characters.
+        *((form, DSML.replace("D|", f"{mark}DSML{mark}").replace("SECTION", section))
+          for form in ("DeepSeek V3.2", "DeepSeek V4")
+          for mark in ("|", "||", "\u2016", "\uff5c", "\uff5c\uff5c")
+          for section in ("tool_calls", "function_calls")),
     ],
 )  # fmt: skip
 def test_plain_meanings(form: str, answer: str) -> None:
@@ -94,10 +126,38 @@ def test_a_list_of_calls_after_text(form: str, answer: str) -> None:
         ("Qwen3-Coder", "Write <function=f> so."),
         ("MiniMax M2", '<invoke name="f"></invoke>'),
         ("gpt-oss", "```json\n{}\n```"),
+        ("Hermes", "<tool_call>get_weather city=Oslo</tool_call>"),
+        ("Qwen3-Coder", "<tool_call>\nget_weather\nOslo\n</tool_call>"),
+        ("GLM-4.5", "<tool_call>f(x=1)</tool_call>"),
+        ("DeepSeek V4", '<|DSML|invoke name="f"></|DSML|invoke>'),
     ],
 )
 def test_everything_else_is_text(form: str, answer: str) -> None:
     assert found(form, answer) == [("text", answer)]
+
+
+def test_brackets_that_will_not_come_are_added() -> None:
+    """An answer that a limit ends may be cut; one that the model ends is whole."""
+    for is_whole, arguments in ((True, ARGUMENTS), (False, ARGUMENTS[:-1])):
+        source = AnswerText()
+        reading = FORMS["Mistral"].read_answer(source, Calls(TOOLS), None, False)
+        parser = AnswerParser(source, reading)
+        events = [*parser.feed(f"[TOOL_CALLS]get_weather[ARGS]{ARGUMENTS[:-1]}")]
+        assert joined([*events, *parser.flush(is_whole)]) == [("call", "get_weather", arguments)]
+
+
+def test_headers_of_gpt_oss_that_are_malformed() -> None:
+    """A message without a text is dropped, and its recipient with it."""
+    broken = "<|channel|>commentary to=functions.get_weather?<|end|><|start|>assistant"
+    answer = '<|channel|>final<|message|>{"a": 1}'
+    assert found("gpt-oss", broken + answer) == [("text", '{"a": 1}')]
+
+
+def test_tools_whose_names_are_no_names_in_python() -> None:
+    tool = Tool("mcp.x-y", "", {"type": "object"})
+    answer = '[mcp.x-y(a=[1, "b"]), mcp.x-y()]'
+    calls = [("call", "mcp.x-y", '{"a": [1, "b"]}'), ("call", "mcp.x-y", "{}")]
+    assert read(FORMS["LFM2"], answer, tools=[tool]) == calls
 
 
 def test_python_words_and_quotes_become_json() -> None:

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from sharpi.dialogue.answer_parser import MarkedAnswer
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.keyed_arguments import ArgumentSpec, json_text, may_be_text, values_in_order
-from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tool_format import Notation, ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
@@ -109,7 +109,7 @@ def _begins_key(source: AnswerText) -> Steps[bool]:
     return marker in (":", "=") and bool(_KEY.fullmatch(key))
 
 
-def written_value(value: object) -> str:
+def written_value(value: Any) -> str:
     """Returns a value in Gemma's notation."""
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
@@ -120,7 +120,7 @@ def written_value(value: object) -> str:
     return json.dumps(value)
 
 
-def written_object(values: dict[str, object]) -> str:
+def written_object(values: Mapping[str, Any]) -> str:
     """Returns an object in Gemma's notation, with sorted keys."""
     return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"
 
@@ -130,16 +130,17 @@ THOUGHT = ReasoningMarkers("<|channel>thought\n", "<channel|>")
 _NAME = re.compile(r"[^\s<>{}]+")
 
 
-class Gemma4(MarkedAnswer):
+class Gemma4(ToolFormat):
     """Reads and writes `<|tool_call>call:name{key:<|"|>text<|"|>,key:3}<tool_call|>`.
 
     Reasoning is in a channel.
     """
 
-    name = "Gemma 4"
-    openings = signs = (_CALL_BEGIN,)
     reasoning = THOUGHT
-    markers = (_CALL_BEGIN, _CALL_END, QUOTE, "<|channel>", "<channel|>")
+
+    def __init__(self) -> None:
+        notation = Notation(name="Gemma 4", section=(_CALL_BEGIN, _CALL_END), repeats=True)
+        super().__init__(notation, written=(QUOTE, "<|channel>", "<channel|>"))
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()
@@ -151,26 +152,17 @@ class Gemma4(MarkedAnswer):
         source.at -= 1
         yield calls.begin(name.strip())
         yield from pass_object(source, calls)
-        yield from source.accept_marker(_CALL_END)
         return True
 
-    def write(self, calls: Sequence[WrittenCall]) -> str:
-        return "".join(
-            f"{_CALL_BEGIN}call:{name}{written_object(dict(arguments))}{_CALL_END}"
-            for name, arguments in calls
-        )
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        return f"call:{name}{written_object(arguments)}"
 
-    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        choices = []
-        for tool in tools:
-            values = [
-                (_value_expression(grammar, value), value.is_required)
-                for value in sorted(values_in_order(tool), key=lambda value: value.key)
-            ]
-            begun = grammar.literal(f"{_CALL_BEGIN}call:{tool.name}{{")
-            choices.append(f"{begun} {grammar.listed(values, ',')}")
-        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(f'}}{_CALL_END}')}")
-        return f"{call}+" if parallel else call
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        values = [
+            (_value_expression(grammar, value), value.is_required)
+            for value in sorted(values_in_order(tool), key=lambda value: value.key)
+        ]
+        return f'{grammar.literal(f"call:{tool.name}{{")} {grammar.listed(values, ",")} "}}"'
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:

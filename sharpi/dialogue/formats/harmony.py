@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Reasoning, Steps, Text
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value
-from sharpi.dialogue.tool_format import WrittenCall
+from sharpi.dialogue.tool_format import Notation, ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
@@ -21,16 +22,19 @@ _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _FUNCTIONS, _AFTER_ROLE = "functions.", " to="
 
 
-class Harmony:
+class Harmony(ToolFormat):
     """Reads and writes messages of the form `<|channel|>name<|message|>text<|end|>`.
 
     Each further message follows `<|start|>assistant`. A message to `functions.name` is a call, one
     in the channel `analysis` is reasoning, and any other is text.
     """
 
-    name, signs = "gpt-oss", (CHANNEL, MESSAGE)
     reasoning = ANALYSIS
-    markers = (START, CHANNEL, MESSAGE, END, _CONSTRAIN)
+
+    def __init__(self) -> None:
+        between, signs = f"{_CALL}{START}assistant", (CHANNEL, MESSAGE)
+        notation = Notation(name="gpt-oss", between=between, is_single=True, signs=signs)
+        super().__init__(notation, written=(START, CHANNEL, MESSAGE, END, _CONSTRAIN))
 
     def read_answer(
         self,
@@ -52,15 +56,15 @@ class Harmony:
             else:
                 marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), Text)
 
-    def write(self, calls: Sequence[WrittenCall]) -> str:
-        return f"{_CALL}{START}assistant".join(
-            _begun(name) + json.dumps(arguments, ensure_ascii=False) for name, arguments in calls
-        )
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        return _begun(name) + json.dumps(arguments, ensure_ascii=False)
+
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        return f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}"
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        """Returns an expression for one call, whatever `parallel` is: a call ends the answer."""
         start = grammar.literal(f"{START}assistant")
-        return f"({start})? {grammar.rule(grammar.called(tools, _begun))}"
+        return f"({start})? {super().expression(grammar, tools, parallel)}"
 
 
 def _begun(name: str) -> str:
@@ -80,14 +84,14 @@ def _read_recipient(source: AnswerText) -> Steps[str]:
 def _read_header(source: AnswerText, header: str, marker: str) -> Steps[str | None]:
     """Reads on in a message's header, after `marker`, to `<|message|>`; returns all of it.
 
-    Returns None if the answer ends within the header.
+    Returns None if the answer ends within the header. A header that ends without a text is dropped.
     """
     while marker != MESSAGE:
-        text, found = yield from source.read_until(_HEADER_MARKERS)
+        text, found = yield from source.read_until((*_BODY_MARKERS, MESSAGE))
         if found is None:
             return None
         marker = found
-        header += text + marker
+        header = header + text + marker if marker in _HEADER_MARKERS else ""
     return header
 
 

@@ -2,102 +2,92 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
-from sharpi.dialogue.formats.json_calls import MISTRAL_LIST, JsonCalls
-from sharpi.dialogue.formats.python_calls import read_any_calls
+from sharpi.dialogue.formats.json_calls import JsonCalls, JsonNotation
 from sharpi.dialogue.json_call import pass_value
-from sharpi.dialogue.tool_format import WrittenCall, tokens_in
+from sharpi.dialogue.python_call import read_any_calls
+from sharpi.dialogue.tool_format import BracketedCalls, Notation
 from sharpi.dialogue.tools import Tool
 
-_ARGUMENTS, _NAME, _ID = "{arguments}", "{name}", "{id}"
-_ID_PATTERN = {"{number}": "/[0-9]+/", _ID: "/[a-zA-Z0-9]{9}/"}
+_ARGUMENTS, _NAME, _NUMBER, _ID = "{arguments}", "{name}", "{number}", "{id}"
+_ID_PATTERN = {_NUMBER: "/[0-9]+/", _ID: "/[a-zA-Z0-9]{9}/"}
 _PLACES = re.compile("(" + "|".join(map(re.escape, _ID_PATTERN)) + ")")
 _ANY_NAME = r"(?P<name>[^\s<>{}\[\]`]+?)"
+_AROUND_MARKER = re.compile(r"\s+(?=<)|(?<=>)\s+")
 _FENCE = "```"
 
 
-class NamedNotation(Struct, frozen=True):
+class NamedNotation(Notation, frozen=True, kw_only=True):
     """How one family writes calls.
 
     `begin`: the marker that begins a call; `rest`: what follows, with places for `{name}`,
     `{arguments}`, the call's `{number}` and an `{id}` of nine letters and digits. `head`: a regular
-    expression of what is between `begin` and the arguments, with a place for `{name}`. `section`:
-    the markers around all calls; `others`: pairs that are read in their place. `signs`: what tells
-    the family; () for the first marker.
+    expression of what is between `begin` and the arguments, with a place for `{name}`.
     """
 
-    name: str
     begin: str
     rest: str
     head: str
-    section: tuple[str, str] = ("", "")
-    others: tuple[tuple[str, str], ...] = ()
-    between: str = ""
-    signs: tuple[str, ...] = ()
 
 
-_DEEPSEEK_HEAD = "(?:function<｜tool▁sep｜>)?{name}(?:<｜tool▁sep｜>)?"
-_DEEPSEEK_SECTION = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+_DEEPSEEK = NamedNotation(
+    name="DeepSeek V3.1", begin="<｜tool▁call▁begin｜>",
+    rest="{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
+    head="(?:function<｜tool▁sep｜>)?{name}(?:<｜tool▁sep｜>)?",
+    section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+)  # fmt: skip
 _MISTRAL = NamedNotation(
-    "Mistral", "[TOOL_CALLS]", "{name}[ARGS]{arguments}",
-    r"{name}(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?", signs=("[TOOL_CALLS]", "[ARGS]"),
+    name="Mistral", begin="[TOOL_CALLS]", rest="{name}[ARGS]{arguments}",
+    head=r"{name}(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\])?", signs=("[TOOL_CALLS]", "[ARGS]"),
 )  # fmt: skip
 NAMED_NOTATIONS = (
-    NamedNotation(
-        "DeepSeek V3", "<｜tool▁call▁begin｜>",
-        "function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
-        _DEEPSEEK_HEAD, _DEEPSEEK_SECTION, between="\n",
-        signs=(_DEEPSEEK_SECTION[0], "```json"),
+    replace(
+        _DEEPSEEK, name="DeepSeek V3", between="\n",
+        rest="function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
+        signs=(_DEEPSEEK.section[0], "```json"),
     ),
+    _DEEPSEEK,
     NamedNotation(
-        "DeepSeek V3.1", "<｜tool▁call▁begin｜>",
-        "{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>", _DEEPSEEK_HEAD, _DEEPSEEK_SECTION,
-    ),
-    NamedNotation(
-        "Kimi K2", "<|tool_call_begin|>",
-        "functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
-        r"(?:functions\.)?{name}(?::\d+)?<\|tool_call_argument_begin\|>",
-        ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-        # The model sometimes writes these instead.
+        name="Kimi K2", begin="<|tool_call_begin|>",
+        rest="functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+        head=r"(?:functions\.)?{name}(?::\d+)?<\|tool_call_argument_begin\|>",
+        section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
         others=(("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),),
     ),
     NamedNotation(
-        "Solar Open", "<|tool_call:begin|>",
-        "{id}<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
-        r"[^<]*<\|tool_call:name\|>{name}<\|tool_call:args\|>",
-        ("<|tool_calls|>", "<|calls|>"),
+        name="Solar Open", begin="<|tool_call:begin|>",
+        rest="{id}<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
+        head=r"[^<]*<\|tool_call:name\|>{name}<\|tool_call:args\|>",
+        section=("<|tool_calls|>", "<|calls|>"),
     ),
     replace(
         _MISTRAL, rest="{name}[CALL_ID]{id}[ARGS]{arguments}",
         signs=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     ),
     _MISTRAL,
-    NamedNotation("Functionary 3.1", "<function=", "{name}>{arguments}</function>", "{name}>"),
+    NamedNotation(
+        name="Functionary 3.1", begin="<function=", rest="{name}>{arguments}</function>",
+        head="{name}>",
+    ),
 )  # fmt: skip
 
 
 class NamedCalls(BracketedCalls):
-    """Reads and writes calls in a NamedNotation; `writer` writes them in another one instead."""
+    """Reads and writes calls in a NamedNotation; JSON is read in place of a call, too."""
 
-    def __init__(self, notation: NamedNotation, writer: JsonCalls | None = None) -> None:
-        self._notation, self._writer = notation, writer
-        self.bare_openings = () if writer is None else writer.bare_openings
-        self.name, self.beginning = notation.name, notation.begin
-        sections = (notation.section, *notation.others)
-        self.openings = (*(begin for begin, _ in sections if begin), notation.begin)
-        self.signs = notation.signs or self.openings[:1]
-        self.endings = tuple(end for _, end in sections if end)
+    notation: NamedNotation
+
+    def __init__(self, notation: NamedNotation) -> None:
+        super().__init__(notation, notation.begin, [notation.rest])
         self._begun, self._end = notation.rest.split(_ARGUMENTS)
         name = notation.head.replace(_NAME, _ANY_NAME)
         self._head = re.compile(rf"\s*{name}\s*(?:```(?:json)?\s*)?")
-        self.markers = tokens_in("".join((*notation.section, notation.begin, notation.rest)))
         self._closing = self._end.strip(f"{_FENCE}\n")
         self._stops = tuple(filter(None, ("{", notation.begin, self._closing)))
 
@@ -108,13 +98,9 @@ class NamedCalls(BracketedCalls):
         source.at = start
         return (yield from super().read_call(source, opening, calls))
 
-    def read_bare_call(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        form = self._writer
-        return form is not None and (yield from form.read_bare_call(source, calls))
-
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         text, stop = yield from source.read_until(self._stops)
-        head = self._head.fullmatch(text)
+        head = self._head.fullmatch(_AROUND_MARKER.sub("", text))
         if stop != "{" or head is None:
             return False
         source.at -= 1
@@ -126,41 +112,26 @@ class NamedCalls(BracketedCalls):
             yield from source.accept_marker(self._closing)
         return True
 
-    def write(self, calls: Sequence[WrittenCall]) -> str:
-        if self._writer is not None:
-            return self._writer.write(calls)
-        form, (opening, closing) = self._notation, self._notation.section
-        written = (
-            form.begin
-            + form.rest.replace("{number}", str(number))
-            .replace(_ID, f"{number:09}")
-            .replace(_NAME, name)
-            .replace(_ARGUMENTS, json.dumps(arguments, ensure_ascii=False))
-            for number, (name, arguments) in enumerate(calls)
-        )
-        return f"{opening}{form.between.join(written)}{closing}"
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        rest = self.notation.rest.replace(_NUMBER, str(number)).replace(_ID, f"{number:09}")
+        text = json.dumps(arguments, ensure_ascii=False)
+        return self.beginning + rest.replace(_NAME, name).replace(_ARGUMENTS, text)
 
-    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        if self._writer is not None:
-            return self._writer.expression(grammar, tools, parallel)
-        form = self._notation
-        choices = [
-            f"{_begun(grammar, form.begin + self._begun, tool)} {grammar.arguments(tool)}"
-            for tool in tools
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        begun = (self.beginning + self._begun).replace(_NAME, tool.name)
+        parts = [
+            _ID_PATTERN.get(part) or grammar.literal(part) for part in _PLACES.split(begun) if part
         ]
-        call = grammar.rule(f"({' | '.join(choices)}) {grammar.literal(self._end)}")
-        several = f"{call} ({grammar.literal(form.between)} {call})*" if parallel else call
-        opening, closing = map(grammar.literal, form.section)
-        return f"{opening} {several} {closing}"
+        return " ".join([*parts, grammar.arguments(tool), grammar.literal(self._end)])
 
 
-def _begun(grammar: CallGrammar, text: str, tool: Tool) -> str:
-    """Returns an expression for the text of a call before its arguments."""
-    return " ".join(
-        _ID_PATTERN.get(part) or grammar.literal(part)
-        for part in _PLACES.split(text.replace(_NAME, tool.name))
-        if part
-    )
+class OlderMistral(JsonCalls):
+    """Writes a list of JSON objects, and reads calls as newer models write them, too."""
 
+    def __init__(self) -> None:
+        section = ("[TOOL_CALLS]", "")
+        super().__init__(JsonNotation(name="Mistral", section=section, is_list=True))
+        self._newer = NamedCalls(_MISTRAL)
 
-OLDER_MISTRAL = NamedCalls(replace(_MISTRAL, signs=()), JsonCalls(MISTRAL_LIST))
+    def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
+        return (yield from self._newer.read_call(source, opening, calls))

@@ -2,91 +2,101 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.dialogue.answer_parser import BracketedCalls
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value, read_calls
 from sharpi.dialogue.keyed_arguments import KeyedArguments, json_text, keyed_expression
-from sharpi.dialogue.tool_format import WrittenCall, tokens_in, value_text
+from sharpi.dialogue.tool_format import BracketedCalls, Notation, value_text
 from sharpi.dialogue.tools import Tool
 
 _NAME, _KEY, _NUMBER, _TYPE, _IS_TEXT = "{name}", "{key}", "{number}", "{type}", "{is_text}"
-_VALID_NAME = re.compile(r"[^\s<>{}\"]+")
+_VALID_NAME = re.compile(r"(?!/)[^\s<>{}()=\"]+")
 _SAYS_TEXT = ('string="true"', 'type="string"')
 _ITEM, _MAX_DEPTH = "item", 64
 _TYPES = {bool: "boolean", str: "string", int: "number", float: "number", dict: "object"}
 
 
-class TagNotation(Struct, frozen=True):
+class TagNotation(Notation, frozen=True, kw_only=True):
     """How one family writes calls, with places for `{name}` and `{number}`, `{key}` and its type.
 
     `call` and `call_end` are around the arguments of a call, `argument` and `argument_end` around
-    the value of one; `section` around all calls, or around each if `repeats`. `prefix`: what begins
-    the tags in a value that is a list or an object; "" if these are JSON. `signs`: what tells the
-    family; () for the first tag.
+    the value of one. `prefix`: what begins the tags in a value that is a list or an object; "" if
+    these are JSON. `mistaken`: what the model writes by mistake, and is read as well.
     """
 
-    name: str
     call: str
     call_end: str
     argument: str
     argument_end: str
-    section: tuple[str, str] = ("", "")
-    between: str = ""
-    repeats: bool = False
     prefix: str = ""
-    signs: tuple[str, ...] = ()
+    mistaken: tuple["TagNotation", ...] = ()
 
 
-def _invoked(name: str, section: str, prefix: str = "", is_typed: bool = False) -> TagNotation:
+def _invoked(name: str, section: str, mark: str = "", typed: str = "") -> TagNotation:
     """Returns the notation of `<invoke name="...">` with `<parameter name="...">` in it."""
-    typed = f' string="{_IS_TEXT}"' if is_typed else ""
     return TagNotation(
-        name,
-        f'<{prefix}invoke name="{_NAME}">\n',
-        f"</{prefix}invoke>\n",
-        f'<{prefix}parameter name="{_KEY}"{typed}>',
-        f"</{prefix}parameter>\n",
-        (f"<{section}>\n", f"</{section}>"),
+        name=name,
+        call=f'<{mark}invoke name="{_NAME}">\n',
+        call_end=f"</{mark}invoke>\n",
+        argument=f'<{mark}parameter name="{_KEY}"{typed}>',
+        argument_end=f"</{mark}parameter>\n",
+        section=(f"<{section}>\n", f"</{section}>"),
     )
 
 
-_DSML, _SPACE = "｜DSML｜", "]<]minimax[>["
+def _dsml(name: str, *sections: str) -> TagNotation:
+    """Returns DeepSeek's notation with the first section; the model mistakes others for it."""
+    marks = ("｜DSML｜", "|DSML|", "｜｜DSML｜｜", "||DSML||", "‖DSML‖")
+    own, *mistaken = (
+        _invoked(name, f"{mark}{section}", mark, f' string="{_IS_TEXT}"')
+        for mark in marks
+        for section in sections
+    )
+    return replace(own, mistaken=tuple(mistaken))
+
+
+_SPACE = "]<]minimax[>["
 _QWEN = TagNotation(
-    "Qwen3-Coder", "<function={name}>\n", "</function>\n", "<parameter={key}>\n",
-    "\n</parameter>\n", ("<tool_call>\n", "</tool_call>"), "\n", repeats=True,
+    name="Qwen3-Coder", call="<function={name}>\n", call_end="</function>\n",
+    argument="<parameter={key}>\n", argument_end="\n</parameter>\n",
+    section=("<tool_call>\n", "</tool_call>"), between="\n", repeats=True,
     signs=("<function=", "<parameter="),
 )  # fmt: skip
 TAG_NOTATIONS = (
     TagNotation(
-        "GLM-4.5", "<tool_call>{name}\n", "</tool_call>",
-        "<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n", between="\n",
-        signs=("<tool_call>", "<arg_key>"),
+        name="GLM-4.5", call="<tool_call>{name}\n", call_end="</tool_call>",
+        argument="<arg_key>{key}</arg_key>\n<arg_value>", argument_end="</arg_value>\n",
+        between="\n", signs=("<tool_call>", "<arg_key>"),
     ),
     TagNotation(
-        "Hy3", "<tool_call:opensource>{name}<tool_sep:opensource>\n", "</tool_call:opensource>\n",
-        "<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
-        "</arg_value:opensource>\n", ("<tool_calls:opensource>\n", "</tool_calls:opensource>"),
+        name="Hy3", call="<tool_call:opensource>{name}<tool_sep:opensource>\n",
+        call_end="</tool_call:opensource>\n",
+        argument="<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
+        argument_end="</arg_value:opensource>\n",
+        section=("<tool_calls:opensource>\n", "</tool_calls:opensource>"),
     ),
     TagNotation(
-        "Kimi K3", '<|open|>call tool="{name}" index="{number}"<|sep|>', "<|close|>call<|sep|>",
-        '<|open|>argument key="{key}" type="{type}"<|sep|>', "<|close|>argument<|sep|>",
-        ("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+        name="Kimi K3", call='<|open|>call tool="{name}" index="{number}"<|sep|>',
+        call_end="<|close|>call<|sep|>",
+        argument='<|open|>argument key="{key}" type="{type}"<|sep|>',
+        argument_end="<|close|>argument<|sep|>",
+        section=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
     ),
     TagNotation(
-        "MiniMax M3", f'{_SPACE}<invoke name="{{name}}">', f"{_SPACE}</invoke>\n",
-        f"{_SPACE}<{{key}}>", f"{_SPACE}</{{key}}>",
-        (f"{_SPACE}<tool_call>\n", f"{_SPACE}</tool_call>"), prefix=_SPACE,
+        name="MiniMax M3", call=f'{_SPACE}<invoke name="{{name}}">',
+        call_end=f"{_SPACE}</invoke>\n", argument=f"{_SPACE}<{{key}}>",
+        argument_end=f"{_SPACE}</{{key}}>",
+        section=(f"{_SPACE}<tool_call>\n", f"{_SPACE}</tool_call>"), prefix=_SPACE,
     ),
     _invoked("MiniMax M2", "minimax:tool_call"),
-    _invoked("DeepSeek V3.2", f"{_DSML}function_calls", _DSML, is_typed=True),
-    _invoked("DeepSeek V4", f"{_DSML}tool_calls", _DSML, is_typed=True),
+    _dsml("DeepSeek V3.2", "function_calls", "tool_calls"),
+    _dsml("DeepSeek V4", "tool_calls", "function_calls"),
     replace(
         _QWEN, name="Seed-OSS", section=("<seed:tool_call>\n", "</seed:tool_call>"), signs=()
     ),
@@ -115,31 +125,33 @@ class TaggedCalls(BracketedCalls):
     call or of its arguments.
     """
 
+    notation: TagNotation
+
     def __init__(self, notation: TagNotation) -> None:
-        self._notation, self.name = notation, notation.name
         self._call, self._argument = _tag(notation.call, _NAME), _tag(notation.argument, _KEY)
-        self.beginning = self._call.begin
-        section, section_end = (tag.strip() for tag in notation.section)
-        self._has_section = bool(section)
-        self.openings = (section, self.beginning) if section else (self.beginning,)
-        self.signs = notation.signs or self.openings[:1]
+        tags = (notation.call, notation.call_end, notation.argument, notation.argument_end)
+        super().__init__(notation, self._call.begin, tags)
         self._end = notation.call_end.strip()
-        self.endings = (section_end,) if section else (self._end,)
+        self._has_section = bool(self.endings)
+        self.endings = self.endings or (self._end,)
         self._followers = () if self._call.end else (self._argument.begin, self._end)
-        written = (*notation.section, notation.call, notation.call_end)
-        self.markers = tokens_in("".join((*written, notation.argument, notation.argument_end)))
+        self._stops = (self._argument.begin, self._end, self.beginning, *self.endings)
+        self._mistaken = [TaggedCalls(each) for each in notation.mistaken]
+        self.openings += tuple(text for form in self._mistaken for text in form.openings)
+        self.endings += tuple(text for form in self._mistaken for text in form.endings)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
+        form = next((each for each in self._mistaken if opening in each.openings), self)
         start = source.at
         yield from source.skip_blanks()
         if (yield from source.next()) == "{":
             return (yield from read_calls(source, calls))
-        if opening == self.beginning and self._has_section:
-            read = yield from self._read_name(source, self._call, self._followers)
+        if opening == form.beginning and form._has_section:
+            read = yield from form._read_name(source, form._call, form._followers)
             if read is None or read[0] not in calls.tools:
                 return False
         source.at = start
-        return (yield from super().read_call(source, opening, calls))
+        return (yield from super(TaggedCalls, form).read_call(source, opening, calls))
 
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
         read = yield from self._read_name(source, self._call, self._followers)
@@ -154,30 +166,13 @@ class TaggedCalls(BracketedCalls):
             yield from self._read_arguments(source, KeyedArguments(calls, read[0]))
         return True
 
-    def write(self, calls: Sequence[WrittenCall]) -> str:
-        form, (opening, closing) = self._notation, self._notation.section
-        written = [
-            form.call.replace(_NAME, name).replace("{number}", str(number))
-            + "".join(self._written(key, value) for key, value in arguments.items())
-            + form.call_end
-            for number, (name, arguments) in enumerate(calls, 1)
-        ]
-        if form.repeats:
-            return form.between.join(f"{opening}{each}{closing}" for each in written)
-        return f"{opening}{form.between.join(written)}{closing}"
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        call = self.notation.call.replace(_NAME, name).replace(_NUMBER, str(number + 1))
+        parts = (self._written(key, value) for key, value in arguments.items())
+        return f"{call}{''.join(parts)}{self.notation.call_end}"
 
-    def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        form = self._notation
-        opening, closing = map(grammar.literal, form.section)
-        choices = [self._called(grammar, tool) for tool in tools]
-        call = f"({' | '.join(choices)}) {grammar.literal(form.call_end)}"
-        call = grammar.rule(f"{opening} {call} {closing}" if form.repeats else call)
-        several = f"{call} ({grammar.literal(form.between)} {call})*" if parallel else call
-        return several if form.repeats else f"{opening} {several} {closing}"
-
-    def _called(self, grammar: CallGrammar, tool: Tool) -> str:
-        """Returns an expression for a call of a tool up to its last argument."""
-        form = self._notation
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        form = self.notation
 
         def around(key: str, is_text: bool) -> tuple[str, str]:
             written = form.argument.replace(_KEY, key).replace(_IS_TEXT, str(is_text).lower())
@@ -186,10 +181,11 @@ class TaggedCalls(BracketedCalls):
 
         begun, *rest = form.call.replace(_NAME, tool.name).split(_NUMBER)
         number = f" /[0-9]+/ {grammar.literal(rest[0])}" if rest else ""
-        return f"{grammar.literal(begun)}{number} {keyed_expression(grammar, tool, around)}"
+        arguments = keyed_expression(grammar, tool, around)
+        return f"{grammar.literal(begun)}{number} {arguments} {grammar.literal(form.call_end)}"
 
     def _written(self, key: str, value: Any) -> str:
-        form = self._notation
+        form = self.notation
         kind = "null" if value is None else _TYPES.get(type(value), "array")
         is_text = str(isinstance(value, str)).lower()
         begun = form.argument.replace(_IS_TEXT, is_text).replace(_TYPE, kind).replace(_KEY, key)
@@ -215,14 +211,11 @@ class TaggedCalls(BracketedCalls):
         return name, any(sign in attributes for sign in _SAYS_TEXT)
 
     def _read_arguments(self, source: AnswerText, arguments: KeyedArguments) -> Steps[None]:
-        form = self._notation
-        while not (yield from source.accept_marker(self._end)):
-            is_argument = yield from source.accept_marker(self._argument.begin)
-            while is_argument and (yield from source.accept(self._argument.begin)):
-                pass
-            read = (yield from self._read_name(source, self._argument)) if is_argument else None
+        form = self.notation
+        while (yield from self._finds_argument(source)):
+            read = yield from self._read_name(source, self._argument)
             if read is None:
-                break
+                continue
             key, says_text = read
             end = form.argument_end.replace(_KEY, key).rstrip()
             if form.argument.endswith("\n"):
@@ -235,6 +228,24 @@ class TaggedCalls(BracketedCalls):
             elif not (yield from arguments.pass_value(source, key, (end, end.strip()), says_text)):
                 return
         yield from arguments.end()
+
+    def _finds_argument(self, source: AnswerText) -> Steps[bool]:
+        """Reads up to and including the tag of the next argument; False at the end of the call.
+
+        What the model writes in between is no argument, and is left out.
+        """
+        if (yield from source.accept_marker(self._end)):
+            return False
+        tag = self._argument.begin
+        if not (yield from source.accept_marker(tag)):
+            start = source.at
+            _, found = yield from source.read_until(self._stops)
+            if found != tag:
+                source.at = source.at if found == self._end else start
+                return False
+        while (yield from source.accept(tag)):  # which models repeat
+            pass
+        return True
 
 
 def _read_nested(

@@ -95,7 +95,7 @@ class _Progress(Struct):
         if isinstance(item, FinishInfo):
             if item.stop is not None:
                 self._drop_pending()  # tokens of the stop string, which is no part of the answer
-            yield from self._rest()
+            yield from self._rest(is_whole=item.end_token is not None)
             yield self._end(item)
             return
         for part in self._feed(item):
@@ -115,9 +115,9 @@ class _Progress(Struct):
         parser = self.prompt_request.parser
         return self._parts([Text(delta.text)] if parser is None else parser.feed(delta.text))
 
-    def _rest(self) -> Iterator[AnswerDelta]:
+    def _rest(self, is_whole: bool) -> Iterator[AnswerDelta]:
         parser = self.prompt_request.parser
-        yield from self._parts(() if parser is None else parser.flush())
+        yield from self._parts(() if parser is None else parser.flush(is_whole))
         if self.is_text and any(token.logprob is not None for token in self.pending):
             yield AnswerDelta(Text(""), tuple(self.pending))
 
