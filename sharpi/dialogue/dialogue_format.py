@@ -118,8 +118,8 @@ class DialogueFormat:
         yield "tool calls", self.note or f"in the notation of {self.form.name}"
         if self.reasoning is not None:
             yield "reasoning", f"between {self.reasoning.opening!r} and {self.reasoning.closing!r}"
-        for name, (what, move) in MOVES.items():
-            if not getattr(self._capabilities.turns, name):
+        for name, (what, move, _) in MOVES.items():
+            if name in self._capabilities.lacks:
                 yield "no place for", f"{what}: {move}"
 
     def starts_inside(self, prompt: str) -> bool:

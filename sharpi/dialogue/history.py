@@ -8,10 +8,10 @@ never dropped.
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sharpi.dialogue.template_capabilities import CallStyle, Message, TemplateCapabilities, Turns
+from sharpi.dialogue.template_capabilities import CallStyle, Message, TemplateCapabilities
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.errors import TemplateError
 
@@ -48,7 +48,7 @@ def prepare(
         prepared = _instructed(prepared, instruction)
     if capabilities.calls is None:
         prepared = list(_merged(_written(message, form) for message in prepared))
-    fitted = fit(prepared, capabilities.turns)
+    fitted = fit(prepared, capabilities.lacks)
     return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
 
 
@@ -122,18 +122,18 @@ def _merged(messages: Iterable[Message]) -> Iterator[Message]:
         yield last
 
 
-def fit(messages: Sequence[Message], turns: Turns) -> list[Message]:
+def fit(messages: Sequence[Message], lacks: Collection[str]) -> list[Message]:
     """Returns the messages in an order that the template holds, with all their texts."""
     first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), len(messages))
     leading, rest = list(messages[:first]), list(messages[first:])
     if len(leading) > 1:
         leading = [{**leading[0], "content": _paragraphs(leading)}]
-    if not turns.system or not (rest or turns.system_alone):
+    if "system" in lacks or not (rest or "system_alone" not in lacks):
         leading, rest = [], _without_system([*leading, *rest])
-    elif not turns.late_system:
+    elif "late_system" in lacks:
         rest = _without_system(rest)
-    rest = [part for message in _joined(rest, turns) for part in _apart(message, turns)]
-    if rest and rest[0].get("role") == "assistant" and not turns.answer_first:
+    rest = [part for message in _joined(rest, lacks) for part in _apart(message, lacks)]
+    if rest and rest[0].get("role") == "assistant" and "answer_first" in lacks:
         rest.insert(0, {"role": "user", "content": ""})
     return leading + rest
 
@@ -153,11 +153,11 @@ def _without_system(messages: Iterable[Message]) -> list[Message]:
     return [*kept, {"role": "user", "content": _paragraphs(waiting)}] if waiting else kept
 
 
-def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
+def _joined(messages: Iterable[Message], lacks: Collection[str]) -> list[Message]:
     joins = {
-        ("user", "user"): not turns.users_in_a_row,
-        ("assistant", "assistant"): not turns.answers_in_a_row,
-        ("tool", "user"): not turns.user_after_result,
+        ("user", "user"): "users_in_a_row" in lacks,
+        ("assistant", "assistant"): "answers_in_a_row" in lacks,
+        ("tool", "user"): "user_after_result" in lacks,
     }
     joined: list[Message] = []
     for message in messages:
@@ -168,9 +168,9 @@ def _joined(messages: Iterable[Message], turns: Turns) -> list[Message]:
     return joined
 
 
-def _apart(message: Message, turns: Turns) -> list[Message]:
+def _apart(message: Message, lacks: Collection[str]) -> list[Message]:
     """Returns a message as two if its text has no place beside its calls and their reasoning."""
-    if turns.text_beside_calls or not (message["content"] and message.get("tool_calls")):
+    if "text_beside_calls" not in lacks or not (message["content"] and message.get("tool_calls")):
         return [message]
     return [{"role": message["role"], "content": message["content"]}, {**message, "content": ""}]
 

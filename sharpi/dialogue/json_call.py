@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from msgspec import Struct
-
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 
 _OPENING, _CLOSING = "{[", "}]"
@@ -179,55 +177,20 @@ _NAMES, _ARGUMENTS = ("name", "tool_name", *_AROUND), ("arguments", "parameters"
 _BESIDE = ("type", "id")
 
 
-class _Read(Struct):
-    """The state while a call's JSON object is read."""
-
-    name: str | None = None
-    held: str | None = None  # arguments that preceded the name
-    is_begun: bool = False
-
-
-def read_call(
-    source: AnswerText, calls: Calls, names: Collection[str] | None = None
-) -> Steps[bool]:
-    """Reads the next JSON object as a call and yields its events.
-
-    Arguments stream if the name precedes them. Returns False, without yielding events, if the
-    object is not a call. If `names` is given, a call must have one of these names and no other keys
-    than `name`, `arguments` or `parameters`, `type` and `id`.
-    """
-    if not (yield from source.accept("{")):
-        return False
-    read = _Read()
-    while (yield from _read_member(source, calls, names, read)):
-        yield from source.skip_blanks()
-        if not (yield from source.accept(",")):
-            break
-    if read.is_begun:
-        yield from source.accept("}")
-        return True
-    if not (yield from source.accept("}")) or read.name is None or _refused(read.name, names):
-        return False
-    held = "{}" if read.held is None else _object_text(read.held)
-    if held is None:
-        return False
-    yield calls.begin(read.name)
-    yield calls.arguments(held)
-    return True
-
-
 def read_calls(
     source: AnswerText, calls: Calls, names: Collection[str] | None = None
 ) -> Steps[bool]:
     """Reads calls in a list or one after another, up to the first object that is no call.
 
-    Returns False if it has read no call.
+    Arguments stream if the name precedes them. Returns False, without yielding events, if the first
+    object is not a call. If `names` is given, a call must have one of these names and no other keys
+    than those of a call.
     """
     is_list = yield from source.accept("[")
     count, end = calls.count, source.at
     while True:
         yield from source.skip_blanks()
-        if not (yield from read_call(source, calls, names)):
+        if not (yield from _CallReader(source, calls, names).read()):
             break
         end = source.at
         yield from source.skip_blanks()
@@ -239,47 +202,60 @@ def read_calls(
     return calls.count > count
 
 
-def _read_member(
-    source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
-) -> Steps[bool]:
-    """Reads one key and its value; returns False if they are incomplete or rule out a call."""
-    yield from source.skip_blanks()
-    key = yield from read_string(source)
-    if key is None:
-        return False
-    yield from source.skip_blanks()
-    if not (yield from source.accept(":")):
-        return False
-    yield from source.skip_blanks()
-    if key in _AROUND and not read.is_begun and (yield from source.next()) == "{":
-        read.is_begun = yield from read_call(source, calls, names)
-        return read.is_begun
-    if key in _NAMES and read.name is None:
-        read.name = yield from read_string(source)
-        return read.name is not None and not _refused(read.name, names)
-    if key in _ARGUMENTS and not read.is_begun:
-        return (yield from _read_arguments(source, calls, names, read))
-    if names is not None and key not in _BESIDE and not read.is_begun:
-        return False
-    return (yield from read_value(source)) is not None
+class _CallReader:
+    """Reads one JSON object as a call."""
 
+    def __init__(self, source: AnswerText, calls: Calls, names: Collection[str] | None) -> None:
+        self._source, self._calls, self._names = source, calls, names
+        self._name = ""
+        self._held = "{}"  # arguments that preceded the name
+        self._is_begun = False
 
-def _read_arguments(
-    source: AnswerText, calls: Calls, names: Collection[str] | None, read: _Read
-) -> Steps[bool]:
-    is_object = (yield from source.next()) == "{"
-    if read.name is None or not is_object:
-        read.held = yield from read_value(source)
-        return read.held is not None
-    if _refused(read.name, names):
-        return False
-    yield calls.begin(read.name)
-    read.is_begun = True
-    return (yield from pass_value(source, calls.arguments))
+    def read(self) -> Steps[bool]:
+        """Yields the call's events; returns False, without events, if the object is no call."""
+        source = self._source
+        has_more = yield from source.accept("{")
+        while has_more and (yield from self._read_member()):
+            yield from source.skip_blanks()
+            has_more = yield from source.accept(",")
+        is_closed = yield from source.accept("}")
+        if self._is_begun:
+            return True
+        held = _object_text(self._held)
+        if not is_closed or not self._name or held is None:
+            return False
+        yield self._calls.begin(self._name)
+        yield self._calls.arguments(held)
+        return True
 
-
-def _refused(name: str, names: Collection[str] | None) -> bool:
-    return not name or (names is not None and name not in names)
+    def _read_member(self) -> Steps[bool]:
+        """Reads one key and its value; returns False if they are incomplete or rule out a call."""
+        source = self._source
+        yield from source.skip_blanks()
+        key = yield from read_string(source)
+        yield from source.skip_blanks()
+        if key is None or not (yield from source.accept(":")):
+            return False
+        yield from source.skip_blanks()
+        is_object = (yield from source.next()) == "{"
+        if self._is_begun:
+            return (yield from read_value(source)) is not None
+        if key in _AROUND and is_object:
+            self._is_begun = yield from _CallReader(source, self._calls, self._names).read()
+            return self._is_begun
+        if key in _NAMES and not self._name:
+            name = (yield from read_string(source)) or ""
+            self._name = name if self._names is None or name in self._names else ""
+            return bool(self._name)
+        if key in _ARGUMENTS and self._name and is_object:
+            self._is_begun = True
+            yield self._calls.begin(self._name)
+            return (yield from pass_value(source, self._calls.arguments))
+        if self._names is not None and key not in (*_BESIDE, *_ARGUMENTS):
+            return False
+        value = yield from read_value(source)
+        self._held = value if key in _ARGUMENTS and value is not None else self._held
+        return value is not None
 
 
 def _object_text(text: str) -> str | None:

@@ -39,7 +39,8 @@ def read_named_call(source: AnswerText, calls: Calls) -> Steps[bool]:
     yield from source.skip_blanks()
     if (yield from source.next()) == "{":
         yield calls.begin(name)
-        return (yield from pass_value(source, calls.arguments))
+        yield from pass_value(source, calls.arguments)
+        return True
     arguments = (yield from _read_arguments(source)) if (yield from source.accept("(")) else None
     if arguments is None:
         return False

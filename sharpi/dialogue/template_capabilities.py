@@ -6,7 +6,7 @@ each template renders small test conversations, and the output is searched for t
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -61,39 +61,41 @@ class ShownCall(Struct, frozen=True):
         return self.text.partition(_RESULT)[0].rstrip().endswith(openings)
 
 
-class Turns(Struct, frozen=True):
-    """The orders of messages in which a template shows every text.
-
-    Some templates refuse a conversation, and others lose a text without a word.
-    """
-
-    system: bool = True
-    system_alone: bool = True
-    late_system: bool = True
-    users_in_a_row: bool = True
-    answers_in_a_row: bool = True
-    answer_first: bool = True
-    user_after_result: bool = True
-    text_beside_calls: bool = True
-
-
-# Each field of Turns, with what happens where a template lacks it; `sharpi inspect` shows it.
-MOVES: dict[str, tuple[str, str]] = {
-    "system": ("a system message", "its text begins the next user message"),
-    "system_alone": ("a system message alone", "it is shown as the user's"),
-    "late_system": ("a system message later on", "its text begins the next user message"),
-    "users_in_a_row": ("user messages in a row", "they are joined by a blank line"),
-    "answers_in_a_row": ("answers in a row", "they are joined by a blank line"),
-    "answer_first": ("an answer first", "an empty user message comes before it"),
-    "user_after_result": ("a user message after a result", "its text ends the result"),
-    "text_beside_calls": ("a text beside calls", "it is an answer of its own before them"),
+# Orders of messages in which some templates fail, or lose a text without a word: what each is, what
+# happens where a template lacks it (`sharpi inspect` shows both), and the roles of an example.
+MOVES = {
+    "system": ("a system message", "its text begins the next user message", "su"),
+    "system_alone": ("a system message alone", "it is shown as the user's", "s"),
+    "late_system": ("a system message later on", "its text begins the next user message", "suasu"),
+    "users_in_a_row": ("user messages in a row", "they are joined by a blank line", "uu"),
+    "answers_in_a_row": ("answers in a row", "they are joined by a blank line", "uaau"),
+    "answer_first": ("an answer first", "an empty user message comes before it", "au"),
+    "user_after_result": ("a user message after a result", "its text ends the result", "cu"),
+    "text_beside_calls": ("a text beside calls", "it is an answer of its own before them", "b"),
 }
+_ROLES = {"s": "system", "u": "user", "a": "assistant"}
+
+
+def _example(roles: str, calling: list[Message]) -> list[Message]:
+    """Returns a conversation; `c` stands for `calling`, and `b` for it with a text beside a call.
+
+    It is empty if there is no `calling`.
+    """
+    if roles[0] in "bc":
+        first = _beside(calling) if roles[0] == "b" and calling else calling
+        return [*first, *_example(f"u{roles[1:]}", [])[1:]] if calling else []
+    return [{"role": _ROLES[r], "content": f"probe text {i}"} for i, r in enumerate(roles)]
+
+
+def _beside(calling: Sequence[Message], **more: str) -> list[Message]:
+    """Returns a conversation with a call, with a text beside it."""
+    return [calling[0], {**calling[1], "content": "probe beside", **more}, *calling[2:]]
 
 
 class TemplateCapabilities(Struct, frozen=True):
     """The parts of a conversation that a template renders."""
 
-    turns: Turns
+    lacks: frozenset[str]  # the keys of MOVES that the template has no place for
     shows_tools: bool
     needs_tools: bool  # fails without a list of tools, which may be empty
     knows_developer: bool  # has a developer role as well as the system role
@@ -113,14 +115,18 @@ def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
     extra = NO_TOOLS if needs_tools else None
     calls = _call_style(chat_format, extra)
 
-    def shows(messages: Sequence[dict[str, Any]]) -> bool:
+    def shows(messages: Sequence[Message]) -> bool:
         text = _render(chat_format, messages, extra=extra)
         return bool(text) and all(word in text for message in messages for word in _words(message))
 
     calling = [] if calls is None else _conversation(calls, [_TOOL])
     both = _beside(calling, thinking="probe") if calling else []
     return TemplateCapabilities(
-        turns=probe_turns(shows, calling),
+        lacks=frozenset(
+            name
+            for name, (_, _, roles) in MOVES.items()
+            if (example := _example(roles, calling)) and not shows(example)
+        ),
         needs_tools=needs_tools,
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
         knows_developer="developer" in source,
@@ -205,33 +211,3 @@ def _render(chat_format: ChatFormat, messages: Sequence[dict[str, Any]], **optio
         return chat_format.render(messages, **options)
     except TemplateError:
         return ""
-
-
-def probe_turns(shows: Callable[[Sequence[Message]], bool], calling: Sequence[Message]) -> Turns:
-    """Returns what a template holds; `shows` says whether it shows all texts of a conversation.
-
-    `calling`: a conversation that ends with a tool's result, in the template's own form; empty if
-    it has none.
-    """
-    system, later = _probes("system", "rule", "later rule")
-    first, second = _probes("user", "first", "second")
-    answers = _probes("assistant", "answer", "more")
-    return Turns(
-        system=shows([system, first]),
-        system_alone=shows([system]),
-        late_system=shows([system, first, answers[0], later, second]),
-        users_in_a_row=shows([first, second]),
-        answers_in_a_row=shows([first, *answers, second]),
-        answer_first=shows([answers[0], first]),
-        user_after_result=not calling or shows([*calling, second]),
-        text_beside_calls=not calling or shows(_beside(calling)),
-    )
-
-
-def _beside(calling: Sequence[Message], **more: str) -> list[Message]:
-    """Returns a conversation with a call, with a text beside it."""
-    return [calling[0], {**calling[1], "content": "probe beside", **more}, *calling[2:]]
-
-
-def _probes(role: str, *texts: str) -> list[Message]:
-    return [{"role": role, "content": f"probe {text}"} for text in texts]
