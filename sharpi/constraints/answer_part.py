@@ -131,6 +131,23 @@ def harmony_reasoning(tokenizer: Tokenizer) -> str:
     return f'({channel} "analysis" {message} /(?s:.*)/ {end} {start} "assistant")*'
 
 
+def answer_opening(tokenizer: Tokenizer, markers: ReasoningMarkers | None, prompt: str) -> str:
+    """Returns a Lark expression of the markers before an answer; "" without any, or after them."""
+    texts = () if markers is None else markers.opens_answer
+    if not texts or prompt.endswith(texts[-1]):
+        return ""
+    *optional, last = (
+        " ".join(f"<[{id}]>" for id in tokenizer.encode(each, add_bos=False, parse_special=True))
+        for each in texts
+    )
+    return "".join(f"({each})? " for each in optional) + last
+
+
+def harmony_final(tokenizer: Tokenizer) -> str:
+    """Returns a Lark expression of the header of an answer of gpt-oss."""
+    return f'<[{tokenizer.id_of("<|channel|>")}]> "final" <[{tokenizer.id_of("<|message|>")}]>'
+
+
 class InSequence:
     """Applies `first` until it is finished, then `second`."""
 
@@ -148,21 +165,27 @@ class InSequence:
         return self._second if self._first.is_finished else self._first
 
 
-def within_answer(constraint: FiniteConstraint, grammars: Grammars, prompt: str) -> Constraint:
+def within_answer(
+    constraint: FiniteConstraint,
+    grammars: Grammars,
+    prompt: str,
+    markers: ReasoningMarkers | None = None,
+) -> Constraint:
     """Returns a constraint that applies `constraint` to the answer and not to the reasoning.
 
-    The end of `prompt` shows whether the reasoning has begun.
+    The end of `prompt` shows whether the reasoning has begun. `markers`: those of the model, which
+    are looked for if None.
     """
     tokenizer = grammars.tokenizer
-    channel, message = tokenizer.id_of("<|channel|>"), tokenizer.id_of("<|message|>")
-    if prompt.endswith(HARMONY_TURN) and message is not None:
-        final = f'<[{channel}]> "final" <[{message}]>'
-        head = grammars.lark(f"start: {harmony_reasoning(tokenizer)} {final}")
-        return InSequence(head, constraint)
-    markers = find_markers(tokenizer)
+    if prompt.endswith(HARMONY_TURN) and tokenizer.id_of("<|message|>") is not None:
+        head = f"start: {harmony_reasoning(tokenizer)} {harmony_final(tokenizer)}"
+        return InSequence(grammars.lark(head), constraint)
+    markers = markers or find_markers(tokenizer)
     if markers is None:
         return constraint
-    return AfterReasoning(constraint, tokenizer, markers, opens_reasoning(prompt, markers))
+    opening = answer_opening(tokenizer, markers, prompt)
+    answer = InSequence(grammars.lark(f"start: {opening}"), constraint) if opening else constraint
+    return AfterReasoning(answer, tokenizer, markers, opens_reasoning(prompt, markers))
 
 
 class ConstraintIntersection:

@@ -10,24 +10,33 @@ from msgspec.structs import replace
 class ReasoningMarkers(Struct, frozen=True):
     """The marker texts that open and close reasoning, and those around the answer, if any.
 
-    `signs`: what a chat template or a vocabulary with these markers has; empty for the closing one.
+    `opens_answer`: those before every answer, of which only the last one is not optional. `signs`:
+    what a chat template or a vocabulary with these markers has; empty for the closing one.
     """
 
     opening: str
     closing: str
     around_answer: tuple[str, ...] = ()
+    opens_answer: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
 
 
 THINK = ReasoningMarkers("<think>", "</think>")
+GEMMA_THOUGHT = ReasoningMarkers("<|channel>thought\n", "<channel|>", signs=("<|channel>thought",))
 KNOWN_MARKERS = (
     THINK,
     ReasoningMarkers("[THINK]", "[/THINK]"),
-    ReasoningMarkers("<|START_THINKING|>", "<|END_THINKING|>", ("<|START_TEXT|>", "<|END_TEXT|>")),
+    ReasoningMarkers(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        ("<|START_TEXT|>", "<|END_TEXT|>"),
+        opens_answer=("<|START_TEXT|>",),
+    ),
     ReasoningMarkers(
         "<|think|>",
         "<|end|>",
         ("<|begin|>assistant", "<|content|>", "<|end|>"),
+        opens_answer=("<|begin|>assistant", "<|content|>"),
         signs=("<|think|>",),  # Solar Open; other templates end messages with `<|end|>`
     ),
     # Templates write the ending of Hy3's markers, and all of Kimi K3's, by a function.
@@ -40,8 +49,10 @@ KNOWN_MARKERS = (
         "<|open|>think<|sep|>",
         "<|close|>think<|sep|>",
         ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+        opens_answer=("<|open|>response<|sep|>",),
         signs=("open_tag('think'",),
     ),
+    GEMMA_THOUGHT,
     ReasoningMarkers("<mm:think>", "</mm:think>"),
     ReasoningMarkers("<seed:think>", "</seed:think>"),
     ReasoningMarkers("<|inner_prefix|>", "<|inner_suffix|>"),
@@ -71,13 +82,13 @@ class NamedTokens(Protocol):
 
 
 def find_markers(tokenizer: NamedTokens) -> ReasoningMarkers | None:
-    """Returns the reasoning markers in the chat template or the vocabulary; None without any."""
+    """Returns the reasoning markers in the chat template, or else in the vocabulary, or None."""
     template = tokenizer.chat_template or ""
     around = next((pair for pair in _AROUND_ANSWERS if pair[1] in template), ())
-    for markers in KNOWN_MARKERS:
-        signs = markers.signs or (markers.closing,)
-        if any(sign in template or tokenizer.id_of(sign) is not None for sign in signs):
-            return replace(markers, around_answer=markers.around_answer or around)
+    for names in (template.__contains__, lambda sign: tokenizer.id_of(sign) is not None):
+        for markers in KNOWN_MARKERS:
+            if any(map(names, markers.signs or (markers.closing,))):
+                return replace(markers, around_answer=markers.around_answer or around)
     return None
 
 

@@ -145,6 +145,26 @@ def test_agents_reach_the_end_of_a_task(http: httpx.Client, host: ScriptedHost, 
     assert "cch=1" not in host.asked[0].prompt
 
 
+def test_parts_of_anthropics_api_in_a_chat(http: httpx.Client, host: ScriptedHost) -> None:
+    """Zed sends them to servers of OpenAI's API; a blank model is that of the server."""
+    host.scripts = ["Hi."]
+    use = {"type": "tool_use", "id": "1", "name": "run", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "image"}]}
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    messages = [
+        *question(),
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "So:"}, use]},
+        {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+    ]
+    body = CHAT | {"model": " ", "messages": messages}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+    *_, answer, tool, user, _ = host.asked[0].prompt.split("<|im_start|>")
+    call = '<tool_call>{"name": "run", "arguments": {"command": "ls"}}</tool_call>'
+    assert answer == f"assistant\n<think>Hm.</think>So:{call}<|im_end|>\n"
+    assert tool == "tool\n[image omitted]<|im_end|>\n"
+    assert user == "user\nWell?<|im_end|>\n"
+
+
 SILLY: Body = {
     **{"prompt": "Once", "model": "", "max_new_tokens": 9, "max_tokens": 9, "n_predict": 9},
     **{"temperature": 2.5, "top_p": 1, "typical_p": 1, "typical": 1, "min_p": 0.1, "top_k": 0},

@@ -11,7 +11,7 @@ from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.keyed_arguments import ArgumentSpec, json_text, may_be_text, values_in_order
 from sharpi.dialogue.tool_format import Notation, ToolFormat
 from sharpi.dialogue.tools import Tool
-from sharpi.tokenizer.reasoning import ReasoningMarkers
+from sharpi.tokenizer.reasoning import GEMMA_THOUGHT
 
 QUOTE = '<|"|>'
 _MAX_DEPTH = 64
@@ -126,7 +126,6 @@ def written_object(values: Mapping[str, Any]) -> str:
 
 
 _CALL_BEGIN, _CALL_END = "<|tool_call>", "<tool_call|>"
-THOUGHT = ReasoningMarkers("<|channel>thought\n", "<channel|>")
 _NAME = re.compile(r"[^\s<>{}]+")
 
 
@@ -136,11 +135,12 @@ class Gemma4(ToolFormat):
     Reasoning is in a channel.
     """
 
-    reasoning = THOUGHT
+    reasoning = GEMMA_THOUGHT
 
     def __init__(self) -> None:
         notation = Notation(name="Gemma 4", section=(_CALL_BEGIN, _CALL_END), repeats=True)
-        super().__init__(notation, written=(QUOTE, "<|channel>", "<channel|>"))
+        super().__init__(notation, written=("<|channel>", "<channel|>"))
+        self.markers += (QUOTE,)
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         yield from source.skip_blanks()

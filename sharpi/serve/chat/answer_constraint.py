@@ -12,6 +12,8 @@ from sharpi.constraints.answer_part import (
     AfterTrigger,
     ConstraintIntersection,
     ReasoningBudget,
+    answer_opening,
+    harmony_final,
     harmony_reasoning,
     within_answer,
 )
@@ -163,14 +165,20 @@ class AnswerConstraint:
     def _call_or_shape(self) -> str:
         """Returns the Lark grammar of an answer that is either tool calls or JSON."""
         shape = self._call.shape
-        if shape.kind == "grammar" or self._dialogue.form.reasoning is not None:
+        if shape.kind == "grammar":
             raise invalid_request(
-                "with this model or grammar, an answer cannot both have a format and call tools",
-                param=shape.param,
+                "an answer cannot both have a grammar and call tools", param=shape.param
             )
         calls, _, rules = self._grammar(self._call.choice.parallel).partition("\n")
         schema = json.dumps(_shape_schema(shape), ensure_ascii=False)
-        return f"{_START}({calls.removeprefix(_START)}) | answer\n{rules}\nanswer: %json {schema}\n"
+        tokenizer, before = self._model.tokenizer, ""
+        opening = answer_opening(tokenizer, self._dialogue.reasoning, self._prompt)
+        if self._is_harmony:
+            before, opening = harmony_reasoning(tokenizer), harmony_final(tokenizer)
+        return (
+            f"{_START}{before} (({calls.removeprefix(_START)}) | {opening} answer)\n"
+            f"{rules}\nanswer: %json {schema}\n"
+        )
 
     def _strict(self) -> Constraint | None:
         """Returns a constraint that applies from the begin marker of a tool call to its end.
@@ -205,7 +213,8 @@ class AnswerConstraint:
         shape = shape_constraint(self._model.grammars, self._call.shape)
         if shape is None or not self._may_reason:
             return shape and self._noted(shape)
-        return within_answer(self._noted(shape), self._model.grammars, self._prompt)
+        markers = self._dialogue.reasoning
+        return within_answer(self._noted(shape), self._model.grammars, self._prompt, markers)
 
     def _noted(self, constraint: GrammarConstraint) -> GrammarConstraint:
         self.notes += notes_of(constraint)

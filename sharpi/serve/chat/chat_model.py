@@ -61,7 +61,7 @@ class ChatModel:
             tools=call.tools,
             choice=call.choice,
             enable_thinking=call.thinking.is_enabled,
-            extra=call.thinking.template_values,
+            extra={**_response_format(call.shape), **call.thinking.template_values},
         )
         return self._begun(prompt, call.prefill) if call.prefill else prompt
 
@@ -114,6 +114,14 @@ class ChatModel:
             notes=tuple(rules.notes) if rules else (),
             remember=partial(self.memory.remember, prompt, ids),
         )
+
+
+def _response_format(shape: AnswerShape) -> dict[str, Any]:
+    """Returns the variable in which templates such as Kimi K3's find the form of the answer."""
+    if not shape.kind.startswith("json"):
+        return {}
+    schema = {"json_schema": {"schema": shape.value}} if shape.kind == "json_schema" else {}
+    return {"response_format": {"type": shape.kind, **schema}}
 
 
 class VocabularyTables:

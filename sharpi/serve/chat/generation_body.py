@@ -225,8 +225,8 @@ def generation_of(
     body: GenerationBody, host: ModelHost, max_tokens: int | None, num_logprobs: int | None
 ) -> GenerationRequest:
     """Builds the GenerationRequest from a body; raises ApiError for another model's name."""
-    if body.model:
-        host.require_model(body.model)
+    if name := (body.model or "").strip():
+        host.require_model(name)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return GenerationRequest(
         max_tokens=-1 if max_tokens is None else max_tokens,

@@ -22,11 +22,20 @@ Mode = Literal["auto", "none", "required"]
 
 
 class Part(Body):
-    """A part of a message's content; texts are read, other types are named in their place."""
+    """A part of a message's content; texts are read, other types are named in their place.
+
+    Reasoning, calls and results may be parts, too, as in Anthropic's API.
+    """
 
     type: str = "text"
     text: str | None = None
     refusal: str | None = None
+    thinking: "str | list[Part] | None" = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: "str | list[Part] | None" = None
 
 
 Content = str | list[Part]

@@ -21,6 +21,7 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.errors import raise_invalid
 from sharpi.serve.openai.bodies import (
     CallBody,
+    CalledFunction,
     ChatBody,
     ChoiceBody,
     FunctionBody,
@@ -136,6 +137,7 @@ def _mode_or_tool(body: Mode | ChoiceBody | None) -> tuple[ToolChoice, set[str] 
     return ToolChoice("required" if mode == "required" else "auto"), allowed
 
 
+_BLOCKS = ("tool_use", "tool_result", "thinking")  # which some clients send as they are
 _SAME_ROLES = {"developer": "system", "function": "tool"}
 
 
@@ -187,11 +189,35 @@ def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
 
 def messages_of(bodies: Sequence[MessageBody]) -> tuple[Message, ...]:
     """Converts the messages; a picture in a question is refused, one in the history is named."""
-    answered = last_answer(each.role for each in bodies)
+    messages = [(i, part) for i, each in enumerate(bodies) for part in _without_blocks(each)]
+    answered = last_answer(each.role for _, each in messages)
     return tuple(
-        _message(each, f"messages[{i}].content" if i > answered and each.role == "user" else None)
-        for i, each in enumerate(bodies)
+        _message(each, f"messages[{i}].content" if n > answered and each.role == "user" else None)
+        for n, (i, each) in enumerate(messages)
     )
+
+
+def _without_blocks(body: MessageBody) -> Iterator[MessageBody]:
+    """Yields a message's results of tools, and the message without parts of Anthropic's API."""
+    parts = body.content if isinstance(body.content, list) else []
+    kinds = {kind: [each for each in parts if each.type == kind] for kind in _BLOCKS}
+    if not any(kinds.values()):
+        yield body
+        return
+    for each in kinds["tool_result"]:
+        yield MessageBody("tool", each.content, tool_call_id=each.tool_use_id)
+    rest = [each for each in parts if each.type not in _BLOCKS]
+    if rest or not kinds["tool_result"]:
+        calls = [
+            CallBody(CalledFunction(each.name, each.input), each.id) for each in kinds["tool_use"]
+        ]
+        thoughts = [text_of(each.thinking) or "" for each in kinds["thinking"]]
+        yield replace(
+            body,
+            content=rest,
+            tool_calls=[*(body.tool_calls or ()), *calls],
+            reasoning_content="\n".join(thoughts) or body.reasoning_content,
+        )
 
 
 def _message(body: MessageBody, refuses: str | None) -> Message:

@@ -6,9 +6,8 @@ import pytest
 from answers import FORMS, read
 
 from sharpi.dialogue.choose_format import FORMATS
-from sharpi.dialogue.formats.gemma4 import THOUGHT
 from sharpi.dialogue.tool_format import ToolFormat
-from sharpi.tokenizer.reasoning import KNOWN_MARKERS, ReasoningMarkers
+from sharpi.tokenizer.reasoning import GEMMA_THOUGHT, KNOWN_MARKERS, ReasoningMarkers
 
 SOLAR_MARKERS = next(each for each in KNOWN_MARKERS if each.opening == "<|think|>")
 OSLO = ("call", "get_weather", '{"city": "Oslo"}')
@@ -87,7 +86,9 @@ def test_lfm2() -> None:
 
 
 def gemma(arguments: str) -> str:
-    events = read(FORMS["Gemma 4"], f"<|tool_call>call:f{arguments}<tool_call|>", markers=THOUGHT)
+    events = read(
+        FORMS["Gemma 4"], f"<|tool_call>call:f{arguments}<tool_call|>", markers=GEMMA_THOUGHT
+    )
     assert [event[:2] for event in events] == [("call", "f")]
     return str(events[0][2])
 
@@ -106,15 +107,21 @@ def test_gemma4() -> None:
 def test_gemma4_thoughts_and_text() -> None:
     thought = "<|channel>thought\nHm.\n<channel|>"
     call = "<|tool_call>call:get_time{}<tool_call|>"
-    assert read(FORMS["Gemma 4"], thought + call, markers=THOUGHT) == [("reasoning", "Hm."), TIME]
-    assert read(FORMS["Gemma 4"], f"{thought}It rains.", markers=THOUGHT)[1] == (
+    assert read(FORMS["Gemma 4"], thought + call, markers=GEMMA_THOUGHT) == [
+        ("reasoning", "Hm."),
+        TIME,
+    ]
+    assert read(FORMS["Gemma 4"], f"{thought}It rains.", markers=GEMMA_THOUGHT)[1] == (
         "text",
         "It rains.",
     )
     for text in ("<|tool_call>", "<|tool_call>get_time", "<|tool_call>call:two words{}"):
-        assert read(FORMS["Gemma 4"], text, markers=THOUGHT) == [("text", text)]
+        assert read(FORMS["Gemma 4"], text, markers=GEMMA_THOUGHT) == [("text", text)]
     deep = "[" * 5000
-    assert read(FORMS["Gemma 4"], f"<|tool_call>call:f{{a:{deep}", markers=THOUGHT)[0][0] == "call"
+    assert (
+        read(FORMS["Gemma 4"], f"<|tool_call>call:f{{a:{deep}", markers=GEMMA_THOUGHT)[0][0]
+        == "call"
+    )
 
 
 def test_solar_marks_each_message() -> None:

@@ -12,7 +12,7 @@ from scripted_host import scripted_tokenizer
 from sharpi.dialogue.answer_text import CallArguments, CallBegin, Reasoning, Text
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
-from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
+from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest, Thinking
 from sharpi.serve.chat.chat_model import ChatModel, ChatModels, VocabularyTables
 from sharpi.serve.chat.prompt_tokens import PromptLimit
 from sharpi.serve.host.hosted_model import Loaded
@@ -67,6 +67,57 @@ def test_an_answer_that_is_begun_is_in_the_final_channel(model: ChatModel) -> No
     assert list(prompt_request.parser.feed(" so.")) == [Text(" so.")]
 
 
+GEMMA = (
+    "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "<|tool_call>call:{{ c.function.name }}{}<tool_call|>{% endfor %}<turn|>{% endfor %}"
+    "<|turn>model\n{# <channel|> #}"
+)
+KIMI = (
+    "{% macro open_tag(tag) %}<|open|>{{ tag }}<|sep|>{% endmacro %}{{ response_format | tojson }}"
+    "{% for m in messages %}{{ open_tag('message') }}{{ m.content }}<|close|>message<|sep|>"
+    "{% endfor %}{{ open_tag('think' if thinking is undefined else 'response') }}"
+    "{# open_tag('think' <|open|>tools<|sep|> #}"
+)
+OPEN = (
+    '<|open|>call tool="weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>'
+)
+CASES: Any = {
+    "gpt-oss": (TEMPLATE, MARKS, None, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
+                f'{BEGUN}{{"city": "Ulm"}}', "<|channel|>final<|message|>"),
+    "Gemma 4": (GEMMA, ("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>",
+                        "<channel|>"),
+                None, "<|channel>thought\nHm.<channel|>",
+                '<|tool_call>call:weather{city:<|"|>Ulm<|"|>}<tool_call|>', ""),
+    "Kimi K3": (KIMI, ("<|open|>", "<|end_of_msg|>", "<|close|>", "<|sep|>"), None,
+                "Hm.<|close|>think<|sep|>",
+                f"<|open|>tools<|sep|>{OPEN}Ulm<|close|>argument<|sep|><|close|>call<|sep|>"
+                "<|close|>tools<|sep|>", "<|open|>response<|sep|>"),
+    "Kimi K3 without thinking": (KIMI, ("<|open|>", "<|end_of_msg|>", "<|close|>", "<|sep|>"),
+                                 False, "", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_form_beside_tools(name: str) -> None:
+    """The answer is a call or has the form, where the family writes its answers."""
+    template, marks, is_enabled, thought, written, opening = CASES[name]
+    tokenizer = scripted_tokenizer(template, marks)
+    model = ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000))
+    shape = AnswerShape("json_schema", {"enum": ["yes"]}, "response_format")
+    call = replace(CALL, shape=shape, thinking=Thinking(is_enabled))
+    assert model.dialogue.form.name in name
+    for tools in ((), (WEATHER,)):
+        [asked] = model.prompt_requests(replace(call, tools=tools))
+        assert takes(model, asked, f'{thought}{opening}"yes"')
+        [asked] = model.prompt_requests(replace(call, tools=tools))
+        assert not takes(model, asked, f"{thought}{opening}no")
+        [asked] = model.prompt_requests(replace(call, tools=tools))
+        assert takes(model, asked, thought + written) is (bool(tools) or not written)
+    if "Kimi" in name:
+        prompt = model.prompt(call)
+        assert '{"type": "json_schema", "json_schema": {"schema": {"enum": ["yes"]}}}' in prompt
+
+
 def test_a_form_is_that_of_the_final_channel(model: ChatModel) -> None:
     shape = AnswerShape("json_schema", {"enum": ["yes"]}, "response_format")
     [prompt_request] = model.prompt_requests(replace(CALL, shape=shape))
@@ -119,13 +170,6 @@ def test_what_is_not_enforced_is_noted(model: ChatModel) -> None:
     assert prompt_request.notes == ("not enforced in the JSON schema: not",)
     with pytest.raises(ApiError, match="a tool's parameters"):
         model.prompt_requests(replace(forced, has_strict_calls=True))
-
-
-def test_a_form_and_tools_cannot_be_told_apart_there(model: ChatModel) -> None:
-    shape = AnswerShape("json_object", None, "response_format")
-    with pytest.raises(ApiError) as caught:
-        model.prompt_requests(replace(CALL, tools=(WEATHER,), shape=shape))
-    assert caught.value.param == "response_format"
 
 
 def test_answers_have_seeds_of_their_own(model: ChatModel) -> None:
