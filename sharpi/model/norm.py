@@ -37,7 +37,9 @@ def load_norm(
 
     With `is_layer_norm`, a missing bias is replaced by zeros.
     """
-    weight = tensors.vector(f"{name}.weight", *sizes)
+    # Falcon-H1's files leave the suffix out.
+    is_short = tensors.has(name) and not tensors.has(f"{name}.weight")
+    weight = tensors.vector(name if is_short else f"{name}.weight", *sizes)
     bias = tensors.optional_vector(f"{name}.bias", weight.size)
     if bias is None and is_layer_norm:
         bias = np.zeros(weight.size, np.float32)
@@ -52,8 +54,8 @@ def optional_norm(tensors: TensorSource, name: str, epsilon: float, *sizes: int)
 class Branch(Struct, frozen=True):
     """Computes x + scale * post_norm(computation(norm(x))) of the residual stream x."""
 
-    norm: Norm
-    post_norm: Norm | None  # None in architectures without one
+    norm: Norm | None  # None in architectures without one, as `post_norm`
+    post_norm: Norm | None
     scale: float
 
     def follow(
@@ -70,7 +72,8 @@ class Branch(Struct, frozen=True):
         `compute(h, residual, scale)` returns residual + scale * f(h) for the normed input h, or
         f(h) without a residual.
         """
-        h = self.norm.apply(ops, x if source is None else source)
+        h = x if source is None else source
+        h = h if self.norm is None else self.norm.apply(ops, h)
         if self.post_norm is None:
             return compute(h, x, self.scale)
         return ops.add(x, self.post_norm.apply(ops, compute(h, None, 1.0)), self.scale)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sharpi.errors import UsageError
 from sharpi.model.config import ModelConfig
 from sharpi.model.mixers.attention import AttentionSettings
-from sharpi.model.mixers.mixer import MixerSettings
+from sharpi.model.mixers.mixer import MixerSettings, SideBySideSettings
 from sharpi.model.mixers.rope import Rope, RopeScaling, yarn_attention_factor
 from sharpi.settings import RopeRequest
 
@@ -33,6 +33,9 @@ def with_rope(model: ModelConfig, asked: RopeRequest) -> ModelConfig:
 
 
 def _rescaled(mixer: MixerSettings, scaling: RopeScaling) -> MixerSettings:
+    if isinstance(mixer, SideBySideSettings):
+        attention = _rescaled(mixer.attention, scaling)
+        return replace(mixer, attention=attention, rope=attention.rope)
     if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope):
         return replace(mixer, rope=replace(mixer.rope, scaling=scaling))
     return mixer
@@ -40,7 +43,7 @@ def _rescaled(mixer: MixerSettings, scaling: RopeScaling) -> MixerSettings:
 
 def _scalings(model: ModelConfig) -> Iterator[RopeScaling]:
     for mixer in model.mixers:
-        if isinstance(mixer, AttentionSettings) and _is_scaled(mixer.rope):
+        if isinstance(mixer, AttentionSettings | SideBySideSettings) and _is_scaled(mixer.rope):
             yield mixer.rope.scaling
 
 

@@ -44,6 +44,7 @@ class ArchitectureSpec(Struct, frozen=True):
     # In a model with some sliding-window layers, only these rotate.
     ropes_windows_only: bool = False
     ropes_dense_layers: bool = False  # with `ropes_windows_only`, leading dense layers rotate, too
+    nope_period: int = 0  # the last layer of each period has no rotary positions; 0: all have some
     # In layers without a window, only half as many values of a head rotate as the file states.
     whole_layers_rotate_half: bool = False
     yarn_rounds_ramp: bool = True  # see RopeScaling
@@ -76,6 +77,7 @@ class ArchitectureSpec(Struct, frozen=True):
     # The mixer of layers without attention. The file states by flags, by a period or by 0 KV heads
     # which layers these are.
     recurrent: RecurrentKind = "none"
+    mixes_side_by_side: bool = False  # each layer adds attention and the recurrent mixer
     attention_period: int = 0  # if the file has no period; the last layer of a period has attention
     delta_net_heads: HeadOrder = "grouped"  # see DeltaNetShape
     activation: str = "silu"  # the name of an Activation, in lower case
@@ -93,7 +95,14 @@ class ArchitectureSpec(Struct, frozen=True):
     has_one_branch: bool = False
     head_is_known: bool = True  # False: files do not say which attention their MTP head has
     head_ends_with_layer_norm: bool = False  # the MTP head's last norm is a layer norm without bias
+    norms_branches: bool = True  # False: mixers and feed-forwards read the stream without a norm
+    post_norm_epsilon: float = (
+        0.0  # of the norms behind mixers and feed-forwards; 0: as before them
+    )
     embedding_scale: Literal["none", "sqrt_hidden"] = "none"  # the factor of token embeddings
+    norms_embedding: bool = False  # token embeddings are normed, without weights
+    # Values of keys that old files lack, by their names without prefix.
+    defaults: dict[str, float] = field(default_factory=dict)
     # The logit scale divides logits (Granite) instead of multiplying them.
     divides_logits: bool = False
     # Models of the architecture that behave differently, although no key of their files says so.

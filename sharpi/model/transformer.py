@@ -43,7 +43,9 @@ class Transformer(Generic[X]):
 
     def embed(self) -> X:
         """Computes the input of the first layer, (hidden,)."""
-        return self._ops.embed(self._weights.embedding, self._config.embedding_scale)
+        norm = self._weights.embedding_norm
+        x = self._ops.embed(self._weights.embedding, self._config.embedding_scale)
+        return x if norm is None else norm.apply(self._ops, x)
 
     def layers(self, x: X, indices: range) -> X:
         """Computes the layers `indices` in order; x (hidden,) is the input of the first of them.

@@ -5,6 +5,7 @@ Tensors of the file that are not used are described in one line per kind.
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.model.layer import Layer, LayerInputs, load_layer_gate, load_layer_inputs
 from sharpi.model.mixers.mixer import MixerSettings
-from sharpi.model.norm import Branch, Norm, load_norm, optional_norm
+from sharpi.model.norm import Norm, load_norm
 from sharpi.model.predict_head import Assistant, PredictHead, load_assistant, load_head
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import FloatArray, Matrix
@@ -23,6 +24,7 @@ class ModelWeights(Struct, frozen=True):
     """The weights of a model, grouped by layer and part."""
 
     embedding: Matrix
+    embedding_norm: Norm | None
     layers: tuple[Layer, ...]
     output_norm: Norm
     output: Matrix
@@ -55,6 +57,11 @@ def load_weights(file: GgufFile, config: ModelConfig) -> ModelWeights:
         head = load_head(tensors, layer, embedding, output_norm, output, config.head_norm_epsilon)
     return ModelWeights(
         embedding=embedding,
+        embedding_norm=(
+            Norm(np.ones(hidden, np.float32), config.norm_epsilon)
+            if config.spec.norms_embedding
+            else None
+        ),
         layers=tuple(
             _layer(source.layer(i), config, config.mixers[i], i) for i in range(config.num_layers)
         ),
@@ -76,13 +83,7 @@ def _layer(
     if mixer is None:
         return Layer(None, None, config.feed_forward.load(tensors, index))
     size, epsilon = config.hidden_size, config.norm_epsilon
-    branch = Branch(
-        norm=load_norm(
-            tensors, "attn_norm", epsilon, size, is_layer_norm=config.feed_forward.has_layer_norm
-        ),
-        post_norm=optional_norm(tensors, "post_attention_norm", epsilon, size),
-        scale=config.feed_forward.residual_scale,
-    )
+    branch = config.feed_forward.branch(tensors, "attn_norm", "post_attention_norm")
     if config.spec.has_one_branch:
         return Layer(branch, mixer, None)
     feed_forward = config.feed_forward

@@ -11,6 +11,11 @@ from msgspec import Struct
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTION = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 _BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+# Jais 2 splits white space into runs of powers of two.
+_BLANKS_OF_JAIS = (
+    r"\s*[\r\n]+|" + "|".join(rf"\s{{{1 << n}}}(?!\S)" for n in range(9, 1, -1))
+    + r"|\s{1,2}(?!\S)|\s{1}"
+)  # fmt: skip
 _MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
@@ -110,6 +115,7 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     "deepseek-v3": (r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u30ff]+", _DEEPSEEK_3_WORDS),
     "kimi-k2": (_kimi_words(),),
     "afmoe": (_THREES, _SPACELESS, _DEEPSEEK_3_WORDS),
+    "jais-2": (_words(r"\p{N}{1,3}").replace(_BLANKS, _BLANKS_OF_JAIS),),
     "poro-chat": (_UNTIL_STOP,),
     "viking": (_UNTIL_STOP, r"\p{N}"),
     "minicpm5": (r"\p{N}{1,3}", _words(r"\p{N}+")),

@@ -40,4 +40,4 @@ def test_rows_of_flags() -> None:
 
 def test_rows_of_architectures() -> None:
     names = [line.split("`")[1] for line in generate.architectures().splitlines()[2:]]
-    assert names == sorted(path.stem for path in (ROOT / "models").glob("*.toml"))
+    assert sorted(names) == sorted(path.stem for path in (ROOT / "models").glob("*.toml"))

@@ -13,6 +13,7 @@ import numpy as np
 import renames
 from cases import CASES, Case
 from converter import convert, load_converter
+from dense_cases import DENSE_CASES
 from tiny_models import make_reference
 from tokenizer import save_tokenizer
 
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help="names of cases; all when none is given")
     arguments = parser.parse_args()
     converter = load_converter(arguments.llama_cpp)
-    for case in CASES:
+    for case in (*CASES, *DENSE_CASES):
         if not arguments.cases or case.name in arguments.cases:
             make_case(case, converter, arguments.output)
 

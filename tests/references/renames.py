@@ -43,6 +43,52 @@ def as_bailingmoe(folder: Path) -> None:
     _set_config(folder, first_k_dense_replace=0)
 
 
+def as_cohere2(folder: Path) -> None:
+    """Cohere 2 as it was released: the share of each head that rotates is stated."""
+    _set_config(folder, rotary_pct=1.0)
+
+
+def as_nemotron_h(folder: Path) -> None:
+    """Nemotron-H as it was released: a pattern of layers, and no word of experts."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    kept = {key: value for key, value in config.items() if "expert" not in key}
+    kinds = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+    kept["hybrid_override_pattern"] = "".join(kinds[kind] for kind in config["layers_block_type"])
+    kept["model_type"] = "unknown"  # else the converter fills in what transformers has by default
+    path.write_text(json.dumps(kept))
+
+
+def as_internlm2(folder: Path) -> None:
+    """A Llama as InternLM2: queries, keys and values of each KV head in one matrix, other names."""
+    tensors = load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    groups = config["num_key_value_heads"]
+    for layer in range(config["num_hidden_layers"]):
+        parts = [
+            tensors.pop(f"model.layers.{layer}.self_attn.{each}_proj.weight").reshape(
+                groups, -1, config["hidden_size"]
+            )
+            for each in "qkv"
+        ]
+        fused = torch.cat(parts, dim=1).reshape(-1, config["hidden_size"])
+        tensors[f"model.layers.{layer}.attention.wqkv.weight"] = fused
+    renamed = {_internlm_name(name): tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    _change_config(folder, ["InternLM2ForCausalLM"])
+
+
+def as_minicpm(folder: Path) -> None:
+    """A Granite as MiniCPM, whose scales have other names; its attention is scaled as usual."""
+    _change_config(folder, ["MiniCPMForCausalLM"], scale_emb="embedding_multiplier")
+    config = json.loads((folder / "config.json").read_text())
+    _set_config(
+        folder,
+        scale_depth=config["residual_multiplier"] * config["num_hidden_layers"] ** 0.5,
+        dim_model_base=config["hidden_size"] / config["logits_scaling"],
+    )
+
+
 def as_phimoe(folder: Path) -> None:
     """Phi-3.5 MoE as it was released: a capital E, RoPE's factors in a place of their own."""
     _change_config(folder, ["PhiMoEForCausalLM"], rope_scaling="rope_parameters")
@@ -220,6 +266,22 @@ def _fuse_projections(tensors: dict[str, torch.Tensor]) -> None:
         prefix = f"model.layers.{layer}.self_attn"
         parts = [tensors.pop(f"{prefix}.{each}_proj.weight") for each in "qkv"]
         tensors[f"model.layers.{layer}.attention.query_key_value.weight"] = torch.cat(parts)
+
+
+def _internlm_name(name: str) -> str:
+    names = {
+        "self_attn.o_proj": "attention.wo",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "embed_tokens": "tok_embeddings",
+        "lm_head": "output",
+    }
+    for old, new in names.items():
+        name = name.replace(old, new)
+    return name
 
 
 def _without_shared_gate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -99,9 +99,10 @@ def _norm_mean(name: str, model_type: str) -> float:
         return 0.0
     if model_type.startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
         return 0.5  # attention is not scaled otherwise
-    if model_type.startswith("gemma4") and "post_" in name:
-        return 0.4
-    if not model_type.startswith("gemma3"):
+    if model_type.startswith("gemma4"):
+        return 0.4 if "post_" in name else 1.0
+    adds_one = name.endswith("layernorm.weight") or model_type != "muse_glimmer"
+    if not adds_one or not model_type.startswith(("gemma", "muse_glimmer")):
         return 1.0
     return -0.6 if "post_" in name and "layernorm" in name else 0.0
 

@@ -37,6 +37,11 @@ def test_cohere2moe(text: str, expected: list[str]) -> None:
     assert cuts("cohere2moe", text) == expected
 
 
+def test_jais_2_splits_blanks_into_powers_of_two() -> None:
+    words = cuts("jais-2", "a" + " " * 12 + "b1234\n\n  \n" + " " * 513 + "c")
+    assert words == ["a", " " * 8, "  ", " ", " b", "123", "4", "\n\n  \n", " " * 512, " c"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

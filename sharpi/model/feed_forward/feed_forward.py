@@ -113,7 +113,8 @@ class RoutedFeedForward(Struct, frozen=True):
         The bias of the norm is left out.
         """
         norm = self.branch.norm
-        ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
+        if norm is not None:
+            ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
 
     def _add_shared(self, ops: Ops[X], h: X, out: X, scale: float) -> X:
         if self.shared is None:
@@ -227,9 +228,10 @@ def load_parallel(
     activation: Activation,
     hidden: int,
     layer: int,
+    epsilon: float,
 ) -> ParallelFeedForward:
     """Loads the layer's weights; raises ModelFileError for a missing or misshapen tensor."""
-    epsilon, experts = branch.norm.epsilon, router.num_experts
+    experts = router.num_experts
     scale = tensors.vector("ffn_gate_inp.scale", hidden)
     return ParallelFeedForward(
         branch=branch,

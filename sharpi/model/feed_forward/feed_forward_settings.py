@@ -81,6 +81,8 @@ class FeedForwardSettings(Struct, frozen=True):
     gated: bool = True  # False if there is only `up`
     layer_activations: tuple[LayerActivations, ...] = ()  # of each layer in the file
     norm: str = "ffn_norm"  # the name of the tensor of the norm before the feed-forward
+    has_norm: bool = True  # False: there is no such norm
+    post_norm_epsilon: float = 0.0  # of the norms behind mixers and feed-forwards
     has_layer_norm: bool = False  # the norm is a layer norm, also without a bias in the file
     averages_shared: bool = False  # the mean of routed and shared result is used, not the sum
 
@@ -89,12 +91,15 @@ class FeedForwardSettings(Struct, frozen=True):
 
         Raises ModelFileError for a missing or misshapen tensor.
         """
-        branch, hidden = self._branch(tensors), self.hidden_size
+        branch = self.branch(tensors, self.norm, "post_ffw_norm")
+        hidden = self.hidden_size
         if not tensors.has("ffn_gate_inp.weight"):
             expert_weights = load_expert_weights(tensors, "ffn_%s", hidden, gated=self.gated)
             return DenseFeedForward(branch, expert_weights, self._activations(layer).dense)
         if tensors.has("pre_ffw_norm_2.weight"):
-            return load_parallel(tensors, branch, self.router, self.activation, hidden, layer)
+            return load_parallel(
+                tensors, branch, self.router, self.activation, hidden, layer, self.norm_epsilon
+            )
         return self._load_routed(tensors, branch, layer)
 
     def _load_routed(self, tensors: TensorSource, branch: Branch, layer: int) -> RoutedFeedForward:
@@ -130,11 +135,16 @@ class FeedForwardSettings(Struct, frozen=True):
             return self.layer_activations[layer]
         return LayerActivations(self.activation, self.activation)
 
-    def _branch(self, tensors: TensorSource) -> Branch:
-        size, epsilon = self.hidden_size, self.norm_epsilon
+    def branch(self, tensors: TensorSource, norm: str, post_norm: str) -> Branch:
+        """Returns the branch whose norms, before and behind it, have these names."""
+        size = self.hidden_size
         return Branch(
-            norm=load_norm(tensors, self.norm, epsilon, size, is_layer_norm=self.has_layer_norm),
-            post_norm=optional_norm(tensors, "post_ffw_norm", epsilon, size),
+            norm=load_norm(
+                tensors, norm, self.norm_epsilon, size, is_layer_norm=self.has_layer_norm
+            )
+            if self.has_norm
+            else None,
+            post_norm=optional_norm(tensors, post_norm, self.post_norm_epsilon, size),
             scale=self.residual_scale,
         )
 

@@ -39,6 +39,8 @@ class RopeReader:
         leaves_out = leaves_out and layer >= self._num_dense
         if self._pattern is not None and not self._pattern[layer]:
             return None
+        period = self._spec.nope_period
+        leaves_out = leaves_out or (bool(period) and (layer + 1) % period == 0)
         if leaves_out or not self._rotates():
             return None
         interleaved = self._spec.rope_pairing == "interleaved"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention_reader import AttentionReader
-from sharpi.model.mixers.mixer import MixerSettings
+from sharpi.model.mixers.mixer import MixerSettings, SideBySideSettings
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 
@@ -39,6 +39,9 @@ def read_mixers(
     def read(layer: int) -> MixerSettings:
         if feeds[layer]:
             return NoMixerSettings()
+        if spec.mixes_side_by_side:
+            both = attention.layer(layer), _recurrent(reader, spec, norm_epsilon, layer)
+            return SideBySideSettings(*both, rope=both[0].rope)
         if recurrent[layer]:
             return _recurrent(reader, spec, norm_epsilon, layer)
         return attention.layer(layer)

@@ -220,7 +220,10 @@ class Mamba2Settings(Struct, frozen=True):
         heads, groups = shape.num_heads, shape.num_groups
         inner = heads * shape.head_dim
         gate, xbc, dt = tensors.rows("ssm_in", (inner, shape.width, heads), hidden)
-        norm = tensors.array("ssm_norm.weight", (groups, inner // groups))
+        norm: Norm | None = None
+        if tensors.has("ssm_norm.weight"):
+            weight = tensors.array("ssm_norm.weight", (groups, inner // groups))
+            norm = Norm(weight.reshape(inner), self.norm_epsilon)
         return Mamba2(
             settings=self,
             gate=gate,
@@ -232,7 +235,7 @@ class Mamba2Settings(Struct, frozen=True):
                 tensors.vector("ssm_dt.bias", heads),
             ),
             skip=tensors.array("ssm_d", (heads, 1)).reshape(heads),
-            norm=Norm(norm.reshape(inner), self.norm_epsilon),
+            norm=norm,
             output=tensors.matrix("ssm_out", (hidden, inner)),
         )
 
@@ -247,7 +250,7 @@ class Mamba2(Struct, frozen=True):
     convolution: Convolution
     rates: DecayRates
     skip: FloatArray
-    norm: Norm
+    norm: Norm | None
     output: Matrix
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
@@ -256,6 +259,8 @@ class Mamba2(Struct, frozen=True):
         xbc = self.convolution.apply(ops, xbc, silu=True)
         mixed = ops.mamba2(xbc, dt, self.rates, self.skip, self.settings.shape)
         gated = ops.gated(gate, mixed, Activation.SILU)
+        if self.norm is None:
+            return gated
         groups = self.settings.shape.num_groups
         return ops.rms_norm(gated, self.norm.weight, self.norm.epsilon, groups)
 
