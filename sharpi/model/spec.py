@@ -138,6 +138,9 @@ class ArchitectureSpec(Struct, frozen=True):
         return Scoring[self.scoring.upper()]
 
 
+_DIFFUSION = ("dream", "llada", "llada-moe", "rnd1")
+
+
 def supported_architectures() -> list[str]:
     """Returns the sorted names of all supported architectures, as in `general.architecture`."""
     return sorted(path.stem for path in models_folder().glob("*.toml"))
@@ -149,6 +152,11 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
     Raises UnsupportedModelError, which lists the supported ones, for an unknown name.
     """
+    if architecture in _DIFFUSION:
+        raise UnsupportedModelError(
+            f"{architecture} is a diffusion model, which writes all words of an answer at once; "
+            "sharpi runs models that write one token after the other"
+        )
     if architecture not in supported_architectures():
         known = ", ".join(supported_architectures())
         raise UnsupportedModelError(

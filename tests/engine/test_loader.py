@@ -12,7 +12,7 @@ from requantise import copy_metadata, write
 
 from sharpi.engine import loader
 from sharpi.engine.engine import Engine
-from sharpi.errors import ModelFileError
+from sharpi.errors import ModelFileError, UnsupportedModelError
 from sharpi.gguf.copied import TensorCopies
 from sharpi.model.weights import load_weights
 
@@ -79,6 +79,22 @@ def test_a_missing_tensor_is_found_before_weights_are_read(
     monkeypatch.setattr(TensorCopies, "read", lambda *given: pytest.fail("weights are read"))
     with pytest.raises(ModelFileError, match=r"m\.gguf: tensor output_norm\.weight is missing"):
         load(path, **options)
+
+
+def test_files_with_a_tensor_for_each_expert_are_refused_in_words(
+    load: Callable[..., Engine], tmp_path: Path
+) -> None:
+    reader, target = GGUFReader(REFERENCES / "mixtral.gguf"), tmp_path / "2023.gguf"
+    writer = GGUFWriter(target, "llama")
+    copy_metadata(reader, writer)
+    for tensor in reader.tensors:
+        stem, is_stacked, suffix = tensor.name.partition("_exps")
+        for index, part in enumerate(tensor.data if is_stacked else [tensor.data]):
+            name = f"{stem}.{index}{suffix}" if is_stacked else tensor.name
+            writer.add_tensor(name, np.array(part), raw_dtype=tensor.tensor_type)
+    write(writer)
+    with pytest.raises(UnsupportedModelError, match=r"2023\.gguf: each expert is a tensor"):
+        load(target)
 
 
 EXTRA = ("blk.3.attn_norm.weight", "blk.3.nextn.eh_proj.weight", "v.patch_embd.weight", "odd.one")

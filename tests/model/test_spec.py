@@ -31,6 +31,12 @@ def test_an_unknown_architecture_is_named_with_the_known_ones() -> None:
         load_spec("mamba9")
 
 
+def test_diffusion_models_are_refused_by_name() -> None:
+    for name in ("llada-moe", "rnd1"):
+        with pytest.raises(UnsupportedModelError, match=f"{name} is a diffusion model"):
+            load_spec(name)
+
+
 def test_a_variant_is_known_by_all_of_its_sizes() -> None:
     spec = parse_spec("x", {"name": "x", "head_norms": "after_rope", "variants": [VARIANT]})
     own = {"block_count": 62, "expert_count": 128}

@@ -6,6 +6,7 @@ The tensors in the file decide whether a layer is dense or routed.
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.errors import UnsupportedModelError
 from sharpi.model.feed_forward.feed_forward import (
     DenseFeedForward,
     FeedForward,
@@ -103,6 +104,11 @@ class FeedForwardSettings(Struct, frozen=True):
         return self._load_routed(tensors, branch, layer)
 
     def _load_routed(self, tensors: TensorSource, branch: Branch, layer: int) -> RoutedFeedForward:
+        if tensors.has("ffn_up.0.weight"):
+            raise UnsupportedModelError(
+                f"{tensors.file.path}: each expert is a tensor of its own, as in files of 2023 and"
+                " early 2024; convert the model again, or take a newer file of it"
+            )
         hidden, router, activations = self.hidden_size, self.router, self._activations(layer)
         bias = _score_correction(tensors, router.num_experts)
         latent = load_latent(tensors, hidden)
