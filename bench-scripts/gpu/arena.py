@@ -59,7 +59,9 @@ class Arena:
     def stacked(self, device: Device, first: int, step: int) -> GpuStackedMatrix:
         """Returns a stacked matrix, by address, with every `step`-th matrix as an expert."""
         start = self.memory.address + np.arange(first, self.count, step) * self.stride
-        return GpuStackedMatrix(upload(device, start.astype(np.uint64)), None, (self.memory,))
+        addresses = upload(device, start.astype(np.uint64))
+        sizes = self.rows, self.columns
+        return GpuStackedMatrix(self.quant_type, *sizes, addresses, None, (self.memory,))
 
 
 def make_arena(

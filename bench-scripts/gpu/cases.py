@@ -21,7 +21,7 @@ from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorder.attention_calls import TILED_HEADS
-from sharpi.ops.interface import Activation, Scoring
+from sharpi.ops.interface import Activation, AttentionShape, Router
 from sharpi.settings import KvType, KvTypes
 
 _FLOAT, _INT = 4, 4
@@ -82,9 +82,8 @@ def _gate_up(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     )
     launches = [
         experts.gate_up(
-            x, ids, gate, up, hidden,
-            quant_type=arena.quant_type, activation=Activation.SILU, tokens=tokens, used=s.used,
-            columns=s.hidden, rows=s.expert_hidden, planes=planes, hidden_planes=planes,
+            x, experts.Items(ids, tokens, s.used), gate, up, hidden,
+            activation=Activation.SILU, planes=planes, hidden_planes=planes,
         )
         for ids in _rotating_ids(device, arena.count // 2, items)
     ]  # fmt: skip
@@ -101,9 +100,9 @@ def _down(device: Device, arena: Arena, tokens: int, s: Sizes) -> Case:
     stacked, out = arena.stacked(device, 0, 1), allocate(device, _FLOAT * tokens * s.hidden)
     launches = [
         experts.down(
-            hidden, ids, weights, stacked, out,
-            quant_type=arena.quant_type, tokens=tokens, used=s.used,
-            columns=s.expert_hidden, rows=s.hidden, planes=planes,
+            hidden, stacked,
+            experts.RoutedSum(experts.Items(ids, tokens, s.used), s.hidden, out, weights),
+            planes=planes,
         )
         for ids in _rotating_ids(device, arena.count, items)
     ]  # fmt: skip
@@ -137,15 +136,11 @@ def _matvec(device: Device, arena: Arena, tokens: int) -> Case:
     planes = 0 if reads_floats(arena.quant_type, _PLANES) else _PLANES
     x = activations(device, tokens, arena.columns, planes)
     out = allocate(device, _FLOAT * tokens * arena.rows)
-    launches = [
-        matvec(
-            x, [MatvecPart(arena.matrix(i), None, out, arena.rows)],
-            quant_type=arena.quant_type, tokens=tokens, columns=arena.columns, planes=planes,
-        )
-        for i in range(arena.count)
-    ]  # fmt: skip
-    shape = f"{arena.rows} x {arena.columns}"
-    return Case("matvec", shape, tokens, arena.matrix_bytes, launches, arena.quant_type.name)
+    shape = arena.quant_type, arena.rows, arena.columns
+    parts = [MatvecPart(arena.matrix(i), None, out, *shape) for i in range(arena.count)]
+    launches = [matvec(x, [part], tokens=tokens, planes=planes) for part in parts]
+    text = f"{arena.rows} x {arena.columns}"
+    return Case("matvec", text, tokens, arena.matrix_bytes, launches, arena.quant_type.name)
 
 
 def attention_cases(device: Device, s: Sizes) -> Iterator[Case]:
@@ -168,8 +163,9 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
     most = 256
     while most < context:
         most *= 2
-    size = scratch_bytes(tokens=1, num_heads=s.heads, value_dim=s.head_dim, max_positions=most)
-    scratch = allocate(device, size)
+    dim = s.head_dim
+    shape = AttentionShape(0, s.heads, s.kv_heads, dim, dim, dim**-0.5)
+    scratch = allocate(device, scratch_bytes(shape, 1, most))
     table = upload(device, np.arange(pages, dtype=np.int32))
     positions = upload(device, np.array([context - 1], np.int32))
     types = KvTypes(kv_type, kv_type)
@@ -177,11 +173,9 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
         launch
         for layer in range(layers)
         for launch in attention(
-            q, caches[2 * layer], caches[2 * layer + 1], out, quantised, scratch,
-            cache_slice=KvCacheSlice(table, positions, types), tokens=1, num_heads=s.heads,
-            num_kv_heads=s.kv_heads, key_dim=s.head_dim, value_dim=s.head_dim,
-            scale=s.head_dim**-0.5, window=0, soft_cap=0.0, sinks=None, planes=_PLANES,
-            max_positions=most, hadamard=0 if kv_type == "f16" else s.head_dim,
+            q, (caches[2 * layer], caches[2 * layer + 1]), out, quantised, scratch,
+            cache_slice=KvCacheSlice(table, positions, types), shape=shape, tokens=1, sinks=None,
+            planes=_PLANES, max_positions=most, hadamard=0 if kv_type == "f16" else s.head_dim,
             in_tiles=s.heads // s.kv_heads >= TILED_HEADS,
         )
     ]  # fmt: skip
@@ -215,9 +209,5 @@ def _rms_norm(device: Device, tokens: int, s: Sizes) -> Case:
 def _route(device: Device, tokens: int, s: Sizes) -> Case:
     logits = activations(device, tokens, s.experts, 0)
     ids, weights = (allocate(device, 4 * tokens * s.used) for _ in range(2))
-    launch = route(
-        logits, None, ids, weights,
-        tokens=tokens, experts=s.experts, used=s.used, scoring=Scoring.SOFTMAX, normalise=True,
-        scale=1.0, num_groups=0, groups_used=0,
-    )  # fmt: skip
+    launch = route(logits, None, ids, weights, Router(s.experts, s.used), tokens=tokens)
     return Case("route", f"{s.used} of {s.experts}", tokens, 0, [launch])

@@ -1,13 +1,11 @@
 """Launch: the launch of a kernel as data, which a launcher returns and a device runs."""
 
 from collections.abc import Iterable, Iterator
-from functools import cache
-from itertools import count
-from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.errors import DeviceError
 
@@ -54,9 +52,9 @@ class Span(Struct, frozen=True):
 Argument: TypeAlias = Span | Scalar | None
 
 
-def is_same_address(one: Argument, other: Argument) -> bool:
-    """Returns True if two arguments are spans that begin at the same address."""
-    if not (isinstance(one, Span) and isinstance(other, Span)):
+def is_same_address(one: Span | None, other: Span | None) -> bool:
+    """Returns True if there are two spans, and they begin at the same address."""
+    if one is None or other is None:
         return False
     return one.memory is other.memory and one.offset == other.offset
 
@@ -100,14 +98,61 @@ class Launch(Struct, frozen=True):
                 " threads; lower -b"
             )
 
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel | str,
+        grid: tuple[int, ...],
+        block: int,
+        arguments: tuple[Any, ...],
+        writes: Iterable[Span | None],
+        *,
+        shared_bytes: int = 0,
+        referenced: tuple[Span, ...] = (),
+    ) -> "Launch":
+        """Returns a launch of a kernel, or of the only kernel in the file `<kernel>.cu`.
+
+        Arguments may be nested (see `flat`). The kernel writes those that are in `writes`. The grid
+        has one to three sizes.
+        """
+        kernel = Kernel(kernel, kernel) if isinstance(kernel, str) else kernel
+        x, y, z = (*grid, 1, 1)[:3]
+        line = flat(arguments)
+        written = _indices(line, writes)
+        return cls(kernel, (x, y, z), block, line, written, shared_bytes, referenced)
+
+    def extended(self, arguments: tuple[Any, ...], *writes: Span | None) -> "Launch":
+        """Returns this launch with other arguments in the same places, which also writes `writes`.
+
+        Arguments may be nested, as in `of`.
+        """
+        line = flat(arguments)
+        return replace(self, arguments=line, writes=self.writes | _indices(line, writes))
+
+
+def _indices(arguments: tuple[Argument, ...], spans: Iterable[Span | None]) -> frozenset[int]:
+    searched = [span for span in spans if span is not None]
+    is_written = (isinstance(each, Span) and each in searched for each in arguments)
+    return frozenset(i for i, written in enumerate(is_written) if written)
+
 
 T = TypeVar("T")
 
 
-def flat(arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
-    """Returns nested arguments as one flat tuple, as `Launch.arguments` needs them."""
-    parts = (flat(each) if isinstance(each, tuple) else (each,) for each in arguments)
-    return tuple(argument for part in parts for argument in part)
+def flat(arguments: Iterable[Any]) -> tuple[Argument, ...]:
+    """Returns nested arguments as one flat tuple, as `Launch.arguments` needs them.
+
+    A plain int, bool or IntEnum becomes an int32, a float a float32.
+    """
+    line: list[Argument] = []
+    for each in arguments:
+        if isinstance(each, tuple):
+            line += flat(each)
+        elif isinstance(each, int):
+            line.append(np.int32(each))
+        else:
+            line.append(np.float32(each) if isinstance(each, float) else each)
+    return tuple(line)
 
 
 def named(kind: type[T], arguments: Iterable[Argument]) -> T:
@@ -116,20 +161,14 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
     return found
 
 
-@cache  # each step of a prompt makes its launches anew
-def argument_indices(kind: type[Any], *names: str) -> frozenset[int]:
-    """Returns the indices in `Launch.arguments` of the arguments with these names.
-
-    "norm.out" names the field `out` of the nested field `norm` of `kind`.
-    """
-    numbers = _named(kind, count())
-    return frozenset(attrgetter(name)(numbers) for name in names)
-
-
 def _named(kind: type[Any], values: Iterator[Any]) -> Any:
     kinds = kind.__annotations__.values()
-    return kind(*(_named(each, values) if _is_group(each) else next(values) for each in kinds))
+    return kind(*(_named(k, values) if _is_group(k) else _plain(next(values)) for k in kinds))
 
 
 def _is_group(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple)
+
+
+def _plain(argument: Argument) -> Span | np.int64 | float | None:
+    return argument.item() if isinstance(argument, np.int32 | np.float32) else argument

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from kv_pages import round_row
 
 from sharpi.ops.cpu.kv_cache import hadamard
+from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvType, KvTypes
 
 Array = npt.NDArray[Any]
@@ -36,6 +37,13 @@ class Case:
     @property
     def scale(self) -> float:
         return self.key_dim**-0.5
+
+    @property
+    def shape(self) -> AttentionShape:
+        return AttentionShape(
+            0, self.num_heads, self.num_kv_heads, self.key_dim, self.value_dim, self.scale,
+            self.window, self.soft_cap, self.is_chunked,
+        )  # fmt: skip
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.key_dim + self.num_heads)

@@ -45,6 +45,7 @@ def stacked_experts(
     table += [pieces[0].address + e * data.shape[1] for e in range(experts - cut)]
     factors = rng.uniform(0.5, 2, experts).astype(np.float32)
     part = GpuStackedMatrix(
+        *(quant_type, rows, columns),
         upload(device, np.array(table, np.uint64)),
         upload(device, bias) if has_bias else None,
         tuple(piece for piece in pieces if piece.num_bytes),

@@ -49,9 +49,8 @@ class GatheredExperts:
             self._part(*memory, loads) for memory in zip(self._homes, self._slots, strict=True)
         ]
         gate_up = experts.gate_up(
-            *(self._x, self._ids, *parts, self._hidden),
-            quant_type=self._type, activation=Activation.SILU, hidden_planes=0, tokens=1,
-            used=USED, columns=self._columns, rows=ROWS, planes=self._planes,
+            self._x, experts.Items(self._ids, 1, USED), *parts, self._hidden,
+            activation=Activation.SILU, hidden_planes=0, planes=self._planes,
         )  # fmt: skip
         return gather, gate_up
 
@@ -75,7 +74,8 @@ class GatheredExperts:
         table, places = self._places(home, EXPERTS), self._places(slots, SLOTS)
         for expert, target, _ in loads:
             table[expert] = places[target - EXPERTS]
-        return experts.GpuStackedMatrix(upload(self._device, table), None, (home, slots))
+        addresses, shape = upload(self._device, table), (self._type, ROWS, self._columns)
+        return experts.GpuStackedMatrix(*shape, addresses, None, (home, slots))
 
     def _places(self, memory: Span, count: int) -> npt.NDArray[np.uint64]:
         return np.uint64(memory.address) + np.arange(count, dtype=np.uint64) * np.uint64(

@@ -25,7 +25,7 @@ from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
 from sharpi.ops.cuda.matvec_layout import activation_bytes
-from sharpi.ops.interface import Scoring
+from sharpi.ops.interface import Router, Scoring
 
 Result = npt.NDArray[Any]
 
@@ -52,10 +52,10 @@ def matvec(device: Device) -> Result:
     """Q8_0, whose rows are 2-byte aligned: 35 rows of 2 blocks, three tokens."""
     weights = upload(device, random_weights(QuantType.Q8_0, 35, 64))
     out = empty(device, 3 * 35 * 4)
-    part = product.MatvecPart(weights, upload(device, random_tokens(1, 35)), out, 35)
+    bias, kind = upload(device, random_tokens(1, 35)), QuantType.Q8_0
+    part = product.MatvecPart(weights, bias, out, kind, rows=35, columns=64)
     x = operand(device, random_tokens(3, 64), 1).span
-    sizes = {"tokens": 3, "columns": 64, "planes": 1}
-    device.launch(product.matvec(x, [part], quant_type=QuantType.Q8_0, **sizes))
+    device.launch(product.matvec(x, [part], tokens=3, planes=1))
     return read(device, out, np.float32, (3, 35))
 
 
@@ -80,14 +80,14 @@ def experts_f16_product(device: Device) -> Result:
     """F16: two experts of 70 rows, three steps of columns; 9 and 5 items of unlike sizes."""
     weights = upload(device, random_weights(QuantType.F16, 2 * 70, 136))
     addresses = np.array([weights.address, weights.address + 70 * 136 * 2], np.uint64)
-    stacked = GpuStackedMatrix(upload(device, addresses), None, (weights,))
+    table = upload(device, addresses)
+    stacked = GpuStackedMatrix(QuantType.F16, 70, 136, table, None, (weights,))
     lists = [upload(device, np.array(each, np.int32)) for each in ((0, 9, 14), range(14))]
     x = random_tokens(14, 136) * np.exp2(np.arange(14, dtype=np.float32))[:, None]
     rows = F16Rows(empty(device, 2 * x.size), empty(device, 14 * 4))
-    device.launch(to_f16(upload(device, x), *rows, tokens=14, width=136))
-    out, sizes = empty(device, 14 * 70 * 4), {"columns": 136, "rows": 70, "used": 1}
-    spans = rows, lists[0], lists[1], stacked, out
-    device.launch(experts_grouped.f16_product(*spans, quant_type=QuantType.F16, experts=2, **sizes))
+    device.launch(to_f16(upload(device, x), rows, tokens=14, width=136))
+    out, groups = empty(device, 14 * 70 * 4), experts_grouped.Groups(*lists, experts=2, used=1)
+    device.launch(experts_grouped.product(rows, groups, stacked, out, planes=1))
     return read(device, out, np.float32, (14, 70))
 
 
@@ -117,10 +117,7 @@ def experts_product(device: Device) -> Result:
     stacked = stacked_experts(device, QuantType.Q8_0, (2, 64, 96), has_bias=False)
     ids, out = upload(device, np.arange(2, dtype=np.int32)), empty(device, 4 * 128)
     rows, x = empty(device, activation_bytes(128, 1)), operand(device, random_tokens(2, 96), 1)
-    product = experts.product(
-        x.span, ids, stacked.part, out,
-        quant_type=QuantType.Q8_0, tokens=2, used=1, columns=96, rows=64, planes=1,
-    )  # fmt: skip
+    product = experts.product(x.span, experts.Items(ids, 2), stacked.part, out, planes=1)
     both = experts.product_with_quantise(
         product, quantise_rows(out, rows, tokens=1, columns=128, planes=1)
     )
@@ -133,18 +130,8 @@ def route(device: Device) -> Result:
     """The best 6 of 64 experts in 4 groups, for two tokens."""
     logits = random_tokens(2, 64)
     ids, weights = empty(device, 48), empty(device, 48)
-    launch = router.route(
-        *(upload(device, logits), None, ids, weights),
-        tokens=2,
-        experts=64,
-        used=6,
-        scoring=Scoring.SIGMOID,
-        normalise=True,
-        scale=1.0,
-        num_groups=4,
-        groups_used=2,
-    )
-    device.launch(launch)
+    rules = Router(64, 6, Scoring.SIGMOID, num_groups=4, groups_used=2)
+    device.launch(router.route(upload(device, logits), None, ids, weights, rules, tokens=2))
     return read(device, ids, np.int32, (2, 6))
 
 

@@ -24,7 +24,7 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
 from sharpi.ops.cuda.launchers.matvec import MatvecArguments, MatvecPart, matvec, with_route
 from sharpi.ops.cuda.launchers.slot_route import with_slots
 from sharpi.ops.cuda.matvec_layout import bits, rows_at_once
-from sharpi.ops.interface import Scoring
+from sharpi.ops.interface import Router, Scoring
 
 COLUMNS = 256
 _SINCE = slice(4 * 108, 4 * 110)  # bytes of a layer's state: when the present wait began
@@ -64,16 +64,16 @@ class RoutedSlots:
         """Returns the launches that compute logits, choose experts and decide about their slots."""
         experts, used = self._rules.num_experts, self._rules.experts_per_token
         product = matvec(
-            self._x, [MatvecPart(self._matrix, self._bias[0], self._logits, experts)],
-            quant_type=self._type, tokens=1, columns=COLUMNS, planes=1,
+            self._x,
+            [MatvecPart(self._matrix, self._bias[0], self._logits, self._type, experts, COLUMNS)],
+            tokens=1, planes=1,
         )  # fmt: skip
         if self._block is not None:
             product = in_blocks(product, self._block, experts)
-        choice = route(
-            self._logits, self._bias[1], self.ids, self._weights, route_time=route_time, tokens=1,
-            experts=experts, used=used, scoring=Scoring.SIGMOID, normalise=True, scale=2.5,
-            num_groups=self._num_groups, groups_used=max(1, self._num_groups // 2),
-        )  # fmt: skip
+        groups, groups_used = self._num_groups, max(1, self._num_groups // 2)
+        rules = Router(experts, used, Scoring.SIGMOID, True, 2.5, None, groups, groups_used)
+        spans = self._logits, self._bias[1], self.ids, self._weights
+        choice = route(*spans, rules, tokens=1, route_time=route_time)
         return product, choice, self.world.tables.use(layer, self.ids, miss, phase)[0]
 
     def folded(self, launches: tuple[Launch, Launch, Launch]) -> Launch:
@@ -128,8 +128,8 @@ class RoutedSlots:
 def in_blocks(product: Launch, block: int, rows: int) -> Launch:
     """Returns a product of one matrix with `block` threads in a block."""
     given: MatvecArguments = named(MatvecArguments, product.arguments)
-    tile = (block >> int(given.lane_bits)) * rows_at_once(QuantType.F32)  # type: ignore[arg-type]
-    arguments = flat(given._replace(tile_bits=np.int32(bits(tile))))
+    tile = (block >> given.lane_bits) * rows_at_once(QuantType.F32)
+    arguments = flat(given._replace(tile_bits=bits(tile)))
     return replace(product, block=block, grid=(-(-rows // tile), 1, 1), arguments=arguments)
 
 

@@ -33,11 +33,15 @@ class GpuWeights:
         """The bytes of all loaded arrays."""
         return sum(aligned(array.nbytes) for array, _ in self._loaded.values())
 
-    def register(self, array: HostArray) -> HostArray:
-        """Registers an array, which the next `load` copies, and returns the array."""
-        if id(array) not in self._loaded and id(array) not in self._mapped:
-            self._registered[id(array)] = array
-        return array
+    def register(self, *arrays: HostArray | None) -> None:
+        """Registers arrays, which the next `load` copies; None stands for no array."""
+        for array in arrays:
+            if (
+                array is not None
+                and id(array) not in self._loaded
+                and id(array) not in self._mapped
+            ):
+                self._registered[id(array)] = array
 
     def register_mapped(self, array: HostArray, memory: Memory) -> None:
         """Makes `span` return `memory` for an array in page-locked RAM, which is not copied."""
@@ -51,7 +55,8 @@ class GpuWeights:
         key = name, *sizes
         if key not in self._constants:
             self._constants[key] = make(*sizes)
-        return self.register(self._constants[key])
+        self.register(self._constants[key])
+        return self._constants[key]
 
     def load(self) -> None:
         """Copies the arrays added since the last call; raises DeviceError if they do not fit."""

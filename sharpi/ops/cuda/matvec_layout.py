@@ -6,6 +6,7 @@ rounded, so it depends only on the quant type and the number of columns.
 
 from typing import Final
 
+from sharpi.device.launch import Kernel
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.program import Rounding
 
@@ -68,10 +69,13 @@ def reads_floats(quant_type: QuantType, planes: int) -> bool:
     return planes == 0 or quant_type in FLOAT_TYPES
 
 
-def entry(operation: str, quant_type: QuantType, planes: int) -> str:
-    """Returns the name of an operation's entry point for a quant type and activation planes."""
-    exact = "_exact" if reads_floats(quant_type, planes) else ""
-    return f"{operation}{exact}_{quant_type.name.lower()}"
+def kernel(file: str, quant_type: QuantType, planes: int, operation: str | None = None) -> Kernel:
+    """Returns the kernel of an operation for a quant type and activations of `planes` planes.
+
+    The operation has the name of the file by default.
+    """
+    name, exact = quant_type.name.lower(), "_exact" if reads_floats(quant_type, planes) else ""
+    return Kernel(file, f"{operation or file}{exact}_{name}", name)
 
 
 def block_threads(rows: int, rows_of_block: int) -> int:

@@ -1,6 +1,6 @@
 """Recording: a step's operations for the GPU, as functions that return calls for a step shape."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -91,6 +91,10 @@ class Recording:
         """Appends an operation, which each step later calls with its shape."""
         self._appended.append(calls)
 
+    def append_launch(self, make: Callable[[StepShape], Launch]) -> None:
+        """Appends an operation of one launch, which `make` returns for a step's shape."""
+        self.append(lambda step: [make(step)])
+
     @contextmanager
     def record_separately(self) -> Iterator[list[Calls]]:
         """Within the `with` block, appends operations to the list that it yields.
@@ -168,13 +172,9 @@ class Recording:
         """Yields the launch that quantises a value, if an operation reads its quantised rows."""
         target = self.at(value.quantised)
         if target is not None:
-            yield quantise(
-                self.of(value),
-                target,
-                tokens=step.rows(value.rows),
-                columns=value.width,
-                planes=self.planes,
-            )
+            rows = step.rows(value.rows)
+            x = self.of(value)
+            yield quantise(x, target, tokens=rows, columns=value.width, planes=self.planes)
 
     def _apply_pending(self, value: RecordedTensor) -> None:
         """Appends the pending norm and RoPE of a value's heads, in place."""
@@ -184,13 +184,11 @@ class Recording:
         assert pending is not None
         if pending.angles is not None:
             self.extend_lifetime(pending.angles.floats)
-        num_heads = pending.num_heads
-
-        def calls(step: StepShape) -> Iterator[Launch]:
-            group = head_group(self, value, pending, num_heads)
-            yield heads.heads([group], tokens=step.rows(value.rows))
-
-        self.append(calls)
+        self.append_launch(
+            lambda step: heads.heads(
+                [head_group(self, value, pending, pending.num_heads)], tokens=step.rows(value.rows)
+            )
+        )
 
     def take_pending(self, value: RecordedTensor) -> PendingHeads | None:
         """Removes and returns a value's pending norm and RoPE, which the next operation must apply.

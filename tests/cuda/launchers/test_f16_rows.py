@@ -9,7 +9,7 @@ from sharpi.ops.cuda.launchers.f16_rows import F16Rows, from_f16, items_to_f16, 
 def _to_f16(device: Device, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     tokens, width = x.shape
     out, scales = empty(device, x.size * 2), empty(device, tokens * 4)
-    device.launch(to_f16(upload(device, x), out, scales, tokens=tokens, width=width))
+    device.launch(to_f16(upload(device, x), F16Rows(out, scales), tokens=tokens, width=width))
     return read(device, out, np.float16, x.shape), read(device, scales, np.float32, (tokens,))
 
 

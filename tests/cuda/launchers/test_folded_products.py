@@ -20,7 +20,7 @@ from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec, with_norm, with_route
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes
-from sharpi.ops.interface import Scoring
+from sharpi.ops.interface import Router, Scoring
 
 COLUMNS = 256
 Pair = tuple[Launch, Launch, list[Span]]  # two launches, and what they write
@@ -40,12 +40,10 @@ def product_of(device: Device, quant_type: QuantType, rows: int) -> tuple[Launch
     planes = 0 if quant_type is QuantType.F32 else 1
     x = operand(device, random_tokens(1, COLUMNS), planes)
     out = empty(device, 4 * rows)
-    part = MatvecPart(upload(device, random_weights(quant_type, rows, COLUMNS)), None, out, rows)
+    weights = upload(device, random_weights(quant_type, rows, COLUMNS))
+    part = MatvecPart(weights, None, out, quant_type, rows, COLUMNS)
     residual = upload(device, random_tokens(1, rows, 5))
-    launch = matvec(
-        x.span, [part], quant_type=quant_type, tokens=1, columns=COLUMNS, planes=planes,
-        residual=residual, scale=0.5,
-    )  # fmt: skip
+    launch = matvec(x.span, [part], tokens=1, planes=planes, residual=residual, scale=0.5)
     return launch, out
 
 
@@ -88,15 +86,13 @@ def test_the_norm_of_the_first_of_two_products(device: Device) -> None:
     def make() -> Pair:
         x, rows = operand(device, random_tokens(1, COLUMNS), 1), (96, 40)
         outs = [empty(device, 4 * count) for count in rows]
+        kind = QuantType.Q8_0
+        matrices = [random_weights(kind, count, COLUMNS, i) for i, count in enumerate(rows)]
         parts = [
-            MatvecPart(
-                upload(device, random_weights(QuantType.Q8_0, count, COLUMNS, i)), None, out, count
-            )
-            for i, (count, out) in enumerate(zip(rows, outs, strict=True))
+            MatvecPart(upload(device, matrix), None, out, kind, count, COLUMNS)
+            for matrix, out, count in zip(matrices, outs, rows, strict=True)
         ]
-        product = matvec(
-            x.span, parts, quant_type=QuantType.Q8_0, tokens=1, columns=COLUMNS, planes=1
-        )
+        product = matvec(x.span, parts, tokens=1, planes=1)
         norm, written = norm_of(device, outs[0], rows[0])
         other, _ = norm_of(device, outs[1], rows[1])
         assert with_norm(product, other, outs[0]) is None
@@ -113,10 +109,9 @@ def test_the_norm_of_experts(device: Device) -> None:
         stacked = stacked_experts(device, QuantType.Q8_0, (6, rows, COLUMNS))
         hidden = operand(device, random_tokens(4, COLUMNS), 1)
         out = empty(device, 4 * rows)
-        down = experts.down(
-            hidden.span, upload(device, ids), upload(device, weights), stacked.part, out,
-            quant_type=QuantType.Q8_0, tokens=1, used=4, columns=COLUMNS, rows=rows, planes=1,
-        )  # fmt: skip
+        items = experts.Items(upload(device, ids), 1, 4)
+        total = experts.RoutedSum(items, rows, out, upload(device, weights))
+        down = experts.down(hidden.span, stacked.part, total, planes=1)
         return (down, *norm_of(device, out, rows))
 
     folded = check(device, make, experts.down_with_norm)
@@ -132,11 +127,9 @@ def test_the_choice_of_experts(device: Device, num_groups: int) -> None:
     def make() -> Pair:
         product, logits = product_of(device, QuantType.F32, num_experts)
         ids, weights = empty(device, 4 * used), empty(device, 4 * used)
-        choice = route(
-            logits, upload(device, bias), ids, weights, tokens=1, experts=num_experts, used=used,
-            scoring=Scoring.SIGMOID, normalise=True, scale=2.5, num_groups=num_groups,
-            groups_used=max(1, num_groups // 2),
-        )  # fmt: skip
+        groups = num_groups, max(1, num_groups // 2)
+        rules = Router(num_experts, used, Scoring.SIGMOID, True, 2.5, None, *groups)
+        choice = route(logits, upload(device, bias), ids, weights, rules, tokens=1)
         return product, choice, [logits, ids, weights]
 
     assert check(device, make, with_route).grid[0] > 1
@@ -147,10 +140,8 @@ def heads_of(device: Device, rows: int, planes: int, heads: int = 3) -> Pair:
     stacked = stacked_experts(device, QuantType.Q8_0, (heads, rows, COLUMNS), has_bias=False)
     x = operand(device, random_tokens(heads, COLUMNS), planes)
     out, width = empty(device, 4 * heads * rows), heads * rows
-    product = experts.product(
-        x.span, upload(device, np.arange(heads, dtype=np.int32)), stacked.part, out,
-        quant_type=QuantType.Q8_0, tokens=heads, used=1, columns=COLUMNS, rows=rows, planes=planes,
-    )  # fmt: skip
+    items = experts.Items(upload(device, np.arange(heads, dtype=np.int32)), heads)
+    product = experts.product(x.span, items, stacked.part, out, planes=planes)
     quantised = empty(device, activation_bytes(width, planes))
     quantising = quantise(out, quantised, tokens=1, columns=width, planes=planes)
     return product, quantising, [out, quantised]
@@ -193,7 +184,5 @@ def test_what_does_not_belong_together_is_left(device: Device) -> None:
     folded = with_norm(product, norm, counter)
     assert folded is not None
     assert with_norm(folded, norm, counter) is None
-    sizes = {"tokens": 1, "experts": 64, "used": 2, "num_groups": 1, "groups_used": 1}
-    choice = route(out, None, other, other, scoring=Scoring.SOFTMAX, normalise=False, scale=1.0,
-                   **sizes)  # fmt: skip
+    choice = route(out, None, other, other, Router(64, 2), tokens=1)
     assert with_route(product, choice, counter) is None  # quantised

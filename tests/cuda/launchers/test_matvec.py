@@ -27,11 +27,13 @@ def _products(
 ) -> list[Floats]:
     tokens, columns = x.seen.shape
     parts = [
-        MatvecPart(upload(device, w), None, empty(device, 4 * tokens * len(w)), len(w))
+        MatvecPart(
+            *(upload(device, w), None, empty(device, 4 * tokens * len(w))),
+            *(quant_type, len(w), columns),
+        )
         for w in weights
     ]
-    sizes = {"tokens": tokens, "columns": columns, "planes": planes}
-    device.launch(matvec(x.span, parts, quant_type=quant_type, **sizes))
+    device.launch(matvec(x.span, parts, tokens=tokens, planes=planes))
     return [read(device, part.out, np.float32, (tokens, part.rows)) for part in parts]
 
 
@@ -100,9 +102,9 @@ def test_factor_bias_residual_and_scale(device: Device, tokens: int) -> None:
     residual = rng.standard_normal((tokens, rows), np.float32)
     x = operand(device, random_tokens(tokens, 64), 0)
     span = upload(device, residual)
-    part = MatvecPart(upload(device, weights), upload(device, bias), span, rows, factor=3.0)
-    sizes = {"tokens": tokens, "columns": 64, "planes": 0}
-    launch = matvec(x.span, [part], quant_type=QuantType.Q8_0, **sizes, residual=span, scale=0.25)
+    spans = upload(device, weights), upload(device, bias), span
+    part = MatvecPart(*spans, QuantType.Q8_0, rows, columns=64, factor=3.0)
+    launch = matvec(x.span, [part], tokens=tokens, planes=0, residual=span, scale=0.25)
     device.launch(launch)
     expected = residual + 0.25 * (3 * x.seen @ as_floats(QuantType.Q8_0, weights).T + bias)
     out = read(device, span, np.float32, residual.shape)
@@ -141,13 +143,12 @@ def test_mixed_types_have_the_bits_of_each_alone(device: Device, order: str, pla
         rows = (70, 1, 33)[i]
         weights = random_weights(quant_type, rows, columns, seed=i)
         bias = upload(device, random_tokens(1, rows, i))
-        own = MatvecPart(upload(device, weights), bias, empty(device, 4 * rows), rows, 0.5)
-        device.launch(
-            matvec(x.span, [own], quant_type=quant_type, tokens=1, columns=columns, planes=planes)
-        )
+        spans = upload(device, weights), bias, empty(device, 4 * rows)
+        own = MatvecPart(*spans, quant_type, rows, columns, 0.5)
+        device.launch(matvec(x.span, [own], tokens=1, planes=planes))
         wanted.append(read(device, own.out, np.float32, (rows,)))
         parts.append(replace(own, out=empty(device, 4 * rows)))
-    device.launch(matvec_mixed(x.span, parts, types, columns=columns, planes=planes))
+    device.launch(matvec_mixed(x.span, parts, planes=planes))
     for part, each in zip(parts, wanted, strict=True):
         np.testing.assert_array_equal(read(device, part.out, np.float32, each.shape), each)
 
@@ -159,7 +160,6 @@ def test_tiles_have_the_bits_of_products_with_one_token(
     """Two blocks of rows and two of tokens, with and without an addend."""
     for columns, tokens, rows in ((256, 37, (70, 3, 64)), (1024, 9, (5,))):
         x = operand(device, random_tokens(tokens, columns), 1).span
-        sizes = {"quant_type": quant_type, "tokens": tokens, "columns": columns}
         weights = [upload(device, random_weights(quant_type, n, columns, seed=n)) for n in rows]
         bias = [upload(device, random_tokens(1, n, 3)) for n in rows]
         more: dict[str, Any] = {}
@@ -168,8 +168,11 @@ def test_tiles_have_the_bits_of_products_with_one_token(
         found = []
         for launcher, form in ((matvec, {"planes": 1}), (matvec_tiled, {})):
             outs = [empty(device, 4 * tokens * n) for n in rows]
-            parts = [MatvecPart(*each, 0.7) for each in zip(weights, bias, outs, rows, strict=True)]
-            device.launch(launcher(x, parts, **sizes, **form, **more))
+            parts = [
+                MatvecPart(*spans, quant_type, n, columns, 0.7)
+                for *spans, n in zip(weights, bias, outs, rows, strict=True)
+            ]
+            device.launch(launcher(x, parts, tokens=tokens, **form, **more))
             found.append(
                 [read(device, o, np.float32, (tokens, n)) for o, n in zip(outs, rows, strict=True)]
             )

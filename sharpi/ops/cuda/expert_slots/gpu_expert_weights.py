@@ -16,7 +16,7 @@ from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cuda.expert_slots.host_experts import HostExperts, HostMisses, Mailbox
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
-from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers, gpu_matrix
 from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
@@ -118,10 +118,7 @@ class GpuExpertWeights:
         The returned function returns the matrix with its address table; call it after loading.
         """
         check_type(stacked.quant_type)
-        for array in (stacked.bias, stacked.scales):
-            if array is not None:
-                self._weights.register(array)
-        self._weights.register(stacked.data)
+        self._weights.register(stacked.bias, stacked.scales, stacked.data)
         return lambda: self._part(stacked)
 
     def _part(self, stacked: StackedMatrix) -> GpuStackedMatrix:
@@ -133,8 +130,7 @@ class GpuExpertWeights:
             table = np.uint64(data.address + offset_of(stacked)) + steps
             addresses = Span(self._device.allocate(table.nbytes), 0, table.nbytes)
             self._device.upload(addresses, table)
-            bias, factors = map(self._weights.optional, (stacked.bias, stacked.scales))
-            self._parts[key] = GpuStackedMatrix(addresses, bias, (data,), factors)
+            self._parts[key] = gpu_matrix(self._weights, stacked, addresses, (data,))
         return self._parts[key]
 
 

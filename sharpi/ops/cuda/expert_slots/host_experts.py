@@ -5,7 +5,7 @@ because a launch can block until the GPU, which may wait for this thread, has ma
 """
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_int, c_void_p
 from functools import cache
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.library import ThreadPool, load_library
 from sharpi.ops.cpu.program import Program, ProgramLimits
 from sharpi.ops.cpu.recorder_experts import piece_params
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
 from sharpi.ops.cuda.launchers.experts.host_items import (
     PREDICTED_WORDS,
     HostItems,
@@ -224,50 +225,29 @@ class HostMisses:
 
     def request(
         self,
-        ids: Span,
+        items: Items,
         addresses: Span,
         x: Span,
         input_weights: Span | None,
         host_rows: Span,
         *,
-        tokens: int,
-        used: int,
         columns: int,
-        predictions: Iterable[Call] = (),
     ) -> Iterator[Call]:
         """Yields the calls that send a layer's missed experts and their inputs to the host.
 
-        They are `predictions`, which `predict` returned, then the launch of `host_items`, then the
-        write of the mailbox's word `request`.
+        They are the launch of `host_items`, and the write of the mailbox's word `request`.
         """
-        yield from predictions
-        yield host_items(
-            ids, addresses, x, input_weights, host_rows, self._mailbox.host_items,
-            tokens=tokens, used=used, columns=columns,
-        )  # fmt: skip
+        for_host = self._mailbox.host_items
+        given = (items, addresses, x, input_weights, host_rows, for_host)
+        yield host_items(*given, columns=columns)
         yield WriteWord(self._mailbox.request, 1)
 
-    def predict(self, ids: Span, addresses: Span, *, layer: int, tokens: int, used: int) -> Launch:
+    def predict(self, items: Items, addresses: Span, *, layer: int) -> Launch:
         """Returns the launch that writes the experts predicted for a layer to the mailbox."""
-        return host_predictions(
-            ids, addresses, self._mailbox.predicted, tokens=tokens, used=used, layer=layer
-        )
+        return host_predictions(items, addresses, self._mailbox.predicted, layer=layer)
 
     def merge(
-        self,
-        values: Span,
-        host_rows: Span,
-        ids: Span,
-        weights: Span | None,
-        out: Span,
-        *,
-        layer: int,
-        tokens: int,
-        used: int,
-        rows: int,
-        residual: Span | None,
-        scale: float,
-        wait: Wait,
+        self, values: Span, host_rows: Span, total: RoutedSum, *, layer: int, wait: Wait
     ) -> Iterator[Call]:
         """Yields the calls that wait for the host's results, and sum them with the GPU's.
 
@@ -276,8 +256,4 @@ class HostMisses:
         yield begin_wait(wait)
         yield AwaitWord(self._mailbox.reply, 1, self.experts.await_next, layer)
         yield WriteWord(self._mailbox.reply, 0)
-        yield merge(
-            values, self._mailbox.values, host_rows, ids, weights, out,
-            tokens=tokens, used=used, rows=rows, residual=residual, scale=scale,
-            wait=wait,
-        )  # fmt: skip
+        yield merge(values, self._mailbox.values, host_rows, total, wait)

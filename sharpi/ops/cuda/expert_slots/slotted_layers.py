@@ -28,9 +28,17 @@ from sharpi.ops.cuda.launchers.experts.slot_policy import (
     PolicyRules,
 )
 from sharpi.ops.cuda.recorded import StepShape
-from sharpi.ops.interface import ExpertWeights
+from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
 _GATE_UP_DOWN = 3
+
+
+def gpu_matrix(
+    weights: GpuWeights, stacked: StackedMatrix, addresses: Span, referenced: tuple[Span, ...]
+) -> GpuStackedMatrix:
+    """Returns a stacked matrix with an address table, which points into `referenced`."""
+    s, bias, factors = stacked, weights.optional(stacked.bias), weights.optional(stacked.scales)
+    return GpuStackedMatrix(s.quant_type, s.rows, s.columns, addresses, bias, referenced, factors)
 
 
 class SlotMoves:
@@ -170,9 +178,7 @@ class SlottedLayers(SlotMemories):
         """
         assert expert_weights.layer is not None
         for stacked in matrices_of(expert_weights):
-            for array in (stacked.bias, stacked.scales):
-                if array is not None:
-                    self._weights.register(array)
+            self._weights.register(stacked.bias, stacked.scales)
         self.layers.setdefault(expert_weights.layer, expert_weights)
         self.rows.setdefault(expert_weights.layer, rows)
         return expert_weights.layer
@@ -204,11 +210,8 @@ class SlottedLayers(SlotMemories):
         referenced = tuple(self.referenced(number))
         if self.prefill_access.streams:
             referenced += self.prefill_access.stream.referenced
-        optional = self._weights.optional
         return tuple(
-            GpuStackedMatrix(
-                tables[index], optional(stacked.bias), referenced, optional(stacked.scales)
-            )
+            gpu_matrix(self._weights, stacked, tables[index], referenced)
             for index, stacked in enumerate(matrices_of(self.layers[number]))
         )
 

@@ -2,8 +2,6 @@
 
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.matvec_layout import whole_warps
 
@@ -17,19 +15,14 @@ class F16Rows(NamedTuple):
     scales: Span
 
 
-def to_f16(x: Span, out: Span, scales: Span, *, tokens: int, width: int) -> Launch:
-    """Computes out f16 (T, width) and scales (T,) such that out * scales = x (T, width).
+def to_f16(x: Span, out: F16Rows, *, tokens: int, width: int) -> Launch:
+    """Computes `out` such that its rows times their scales are x (T, width).
 
-    Values in `out` are within -1..1. Scales are powers of two, so that only the rounding to f16
+    The f16 values are within -1..1. Scales are powers of two, so that only the rounding to f16
     loses bits.
     """
-    return Launch(
-        Kernel("f16_rows", "to_f16"),
-        grid=(tokens, 1, 1),
-        block=whole_warps(width, _THREADS),
-        arguments=(x, out, scales, np.int32(width)),
-        writes=frozenset({1, 2}),
-    )
+    kernel, block = Kernel("f16_rows", "to_f16"), whole_warps(width, _THREADS)
+    return Launch.of(kernel, (tokens,), block, (x, out, width), out)
 
 
 def items_to_f16(
@@ -47,13 +40,8 @@ def items_to_f16(
     x and `out` have a row for each of at most `num_items` items. `offsets` and `items` are those of
     `group_routes`, from the first of these experts on; without `items`, rows are packed.
     """
-    return Launch(
-        Kernel("f16_rows", "items_to_f16"),
-        grid=(num_items, 1, 1),
-        block=whole_warps(width, _THREADS),
-        arguments=(x, offsets, items, *out, np.int32(experts), np.int32(width)),
-        writes=frozenset({3, 4}),
-    )
+    kernel, block = Kernel("f16_rows", "items_to_f16"), whole_warps(width, _THREADS)
+    return Launch.of(kernel, (num_items,), block, (x, offsets, items, out, experts, width), out)
 
 
 def from_f16(
@@ -73,13 +61,10 @@ def from_f16(
     out, residual and y (f16) are (T, width), bias is (width,), scales (T,) are those of `to_f16`.
     `out` may be the residual.
     """
-    return Launch(
+    return Launch.of(
         Kernel("f16_rows", "from_f16"),
-        grid=(tokens, -(-width // _THREADS), 1),
-        block=_THREADS,
-        arguments=(
-            *(y, scales, bias, residual, out),
-            *(np.int32(width), np.float32(factor), np.float32(scale)),
-        ),
-        writes=frozenset({4} | ({3} if residual == out else set())),
+        (tokens, -(-width // _THREADS)),
+        _THREADS,
+        (y, scales, bias, residual, out, width, factor, scale),
+        [out],
     )

@@ -3,30 +3,19 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    Span,
-    argument_indices,
-    flat,
-    is_same_address,
-    named,
-)
+from sharpi.device.launch import Kernel, Launch, Span, is_same_address, named
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.route import RouteArguments, RouteTail
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     FLOAT_TYPES,
     MAX_TOKENS,
     bits,
     block_threads,
-    entry,
+    kernel,
     lanes_of_row,
     rows_of_block,
 )
@@ -39,11 +28,11 @@ _FLOAT_NAMES = frozenset(each.name.lower() for each in FLOAT_TYPES)
 class PartArguments(NamedTuple):
     """The arguments of one matrix; the default is no matrix."""
 
-    weights: Argument = None
-    bias: Argument = None
-    out: Argument = None
-    rows: Argument = np.int32(0)
-    factor: Argument = np.float32(0)
+    weights: Span | None = None
+    bias: Span | None = None
+    out: Span | None = None
+    rows: int = 0
+    factor: float = 0.0
 
 
 NO_PART: Final = PartArguments()
@@ -52,122 +41,85 @@ NO_PART: Final = PartArguments()
 class MatvecArguments(NamedTuple):
     """The arguments of matvec.cu; kernels of other files begin with the same ones, up to `c`."""
 
-    x: Argument
+    x: Span
     a: PartArguments
     b: PartArguments
     c: PartArguments
-    residual: Argument
-    scale: Argument
-    tokens: Argument
-    columns: Argument
-    planes: Argument
-    lane_bits: Argument
-    tile_bits: Argument
+    residual: Span | None
+    scale: float
+    tokens: int
+    columns: int
+    planes: int
+    lane_bits: int
+    tile_bits: int
     norm: NormTail = NO_NORM
     route: RouteTail = RouteTail()
 
 
 class MatvecPart(Struct, frozen=True):
-    """One matrix of a product, and its result."""
+    """One matrix (rows, columns) on the GPU, and its result."""
 
-    weights: Span  # (rows, columns) in quant blocks
+    weights: Span  # quant blocks
     bias: Span | None  # (rows,)
     out: Span  # (T, rows)
-    rows: int
-    factor: float = 1.0  # multiplies the dequantised blocks
-
-
-class _Layout(Struct, frozen=True):
-    """The layout of a launch with blocks of `threads` threads: lanes per row, rows per block."""
-
     quant_type: QuantType
+    rows: int
     columns: int
-    threads: int
-
-    @property
-    def lanes(self) -> int:
-        return lanes_of_row(self.quant_type, self.columns)
-
-    @property
-    def tile(self) -> int:
-        return rows_of_block(self.quant_type, self.columns) * self.threads // BLOCK
-
-    def blocks(self, part: MatvecPart) -> int:
-        return -(-part.rows // self.tile)
-
-    @property
-    def arguments(self) -> tuple[Argument, Argument]:
-        return np.int32(bits(self.lanes)), np.int32(bits(self.tile))
+    factor: float = 1.0  # multiplies the dequantised blocks
 
 
 def matvec(
     x: Span,
     parts: Sequence[MatvecPart],
     *,
-    quant_type: QuantType,
     tokens: int,
-    columns: int,
     planes: int,
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
     """Computes out (T, rows) = residual + scale * (factor * W x + bias) for one to three matrices.
 
-    The matrices have the same quant type. `x` is quantised rows (see `quantise`), or floats (T,
-    columns) if `planes` is 0 or the weights are floats. Columns are a multiple of the type's quant
-    block; for float types they may be any even number.
+    The matrices have the same quant type and columns. `x` is quantised rows (see `quantise`), or
+    floats (T, columns) if `planes` is 0 or the weights are floats. Columns are a multiple of the
+    type's quant block; for float types they may be any even number.
     """
-    of_block = rows_of_block(quant_type, columns)
-    threads = block_threads(sum(part.rows for part in parts), of_block)
-    layout = _Layout(quant_type, columns, threads)
+    quant_type, columns, threads = parts[0].quant_type, parts[0].columns, _threads(parts)
+    tile = _tile(parts[0], threads)
+    lane_bits = bits(lanes_of_row(quant_type, columns))
     operation = "matvec_one" if tokens == 1 else "matvec"
-    a, b, c = _all_parts(parts)
-    return Launch(
-        Kernel("matvec", entry(operation, quant_type, planes), quant_type.name.lower()),
-        grid=(sum(map(layout.blocks, parts)), -(-tokens // MAX_TOKENS), 1),
-        block=threads,
-        arguments=flat(
-            MatvecArguments(
-                *(x, a, b, c, residual, np.float32(scale), np.int32(tokens)),
-                *(np.int32(columns), np.int32(planes), *layout.arguments),
-            )
+    return Launch.of(
+        kernel("matvec", quant_type, planes, operation),
+        (sum(-(-part.rows // tile) for part in parts), -(-tokens // MAX_TOKENS)),
+        threads,
+        MatvecArguments(
+            *(x, *_all_parts(parts), residual, scale),
+            *(tokens, columns, planes, lane_bits, bits(tile)),
         ),
-        writes=_outs(parts),
+        _outs(parts),
     )
 
 
-def matvec_mixed(
-    x: Span,
-    parts: Sequence[MatvecPart],
-    quant_types: Sequence[QuantType],
-    *,
-    columns: int,
-    planes: int,
-) -> Launch:
+def matvec_mixed(x: Span, parts: Sequence[MatvecPart], *, planes: int) -> Launch:
     """Computes out (rows,) = factor * W x + bias of one token for two or three matrices.
 
-    `quant_types` has each matrix's type: two or three different ones, no float types. `x` is what
-    `matvec` takes, and the results are bit-identical to those of `matvec`.
+    The matrices have two or three different types, no float types. `x` is what `matvec` takes, and
+    the results are bit-identical to those of `matvec`.
     """
-    kinds = sorted(set(quant_types))
-    of_block = min(rows_of_block(each, columns) for each in kinds)
-    threads = block_threads(sum(part.rows for part in parts), of_block)
-    layouts = {each: _Layout(each, columns, threads) for each in kinds}
-    blocks = (layouts[t].blocks(part) for t, part in zip(quant_types, parts, strict=True))
-    numbers = sum(kinds.index(quant_type) << 2 * i for i, quant_type in enumerate(quant_types))
-    exact = "" if planes else "_exact"
-    types = "+".join(each.name.lower() for each in kinds)
-    lanes = [value for layout in layouts.values() for value in layout.arguments]
-    return Launch(
-        Kernel("matvec_mixed", f"matvec_one_mixed{exact}", types),
-        grid=(sum(blocks), 1, 1),
-        block=threads,
-        arguments=(
-            *flat((x, *_all_parts(parts))),
-            *(np.int32(columns), np.int32(planes), np.int32(numbers)),
-            *(*lanes, *[np.int32(0)] * (2 * MAX_PARTS - len(lanes))),
+    kinds = {part.quant_type: part for part in sorted(parts, key=lambda part: part.quant_type)}
+    threads, columns = _threads(parts), parts[0].columns
+    tiles = {kind: _tile(part, threads) for kind, part in kinds.items()}
+    numbers = sum(list(kinds).index(part.quant_type) << 2 * i for i, part in enumerate(parts))
+    lanes = [bits(n) for kind in kinds for n in (lanes_of_row(kind, columns), tiles[kind])]
+    types = "+".join(kind.name.lower() for kind in kinds)
+    return Launch.of(
+        Kernel("matvec_mixed", f"matvec_one_mixed{'' if planes else '_exact'}", types),
+        (sum(-(-part.rows // tiles[part.quant_type]) for part in parts),),
+        threads,
+        (
+            *(x, *_all_parts(parts), columns, planes, numbers),
+            *(*lanes, *[0] * (2 * MAX_PARTS - len(lanes))),
         ),
-        writes=_outs(parts),
+        _outs(parts),
     )
 
 
@@ -175,9 +127,7 @@ def matvec_tiled(
     x: Span,
     parts: Sequence[MatvecPart],
     *,
-    quant_type: QuantType,
     tokens: int,
-    columns: int,
     residual: Span | None = None,
     scale: float = 1.0,
 ) -> Launch:
@@ -185,18 +135,35 @@ def matvec_tiled(
 
     `x` is activations quantised to one plane (see `quantise`).
     """
-    lanes = lanes_of_row(quant_type, columns)
-    name = quant_type.name.lower()
-    return Launch(
-        Kernel("matvec_tiled", f"matvec_tiled_{name}", name),
-        grid=(sum(-(-part.rows // _TILE_ROWS) for part in parts), -(-tokens // _TILE_TOKENS), 1),
-        block=BLOCK,
-        arguments=(
-            *flat((x, *_all_parts(parts), residual, np.float32(scale))),
-            *(np.int32(tokens), np.int32(columns), np.int32(bits(lanes))),
-        ),
-        writes=_outs(parts),
+    quant_type, columns = parts[0].quant_type, parts[0].columns
+    lane_bits = bits(lanes_of_row(quant_type, columns))
+    return Launch.of(
+        kernel("matvec_tiled", quant_type, planes=1),
+        (sum(-(-part.rows // _TILE_ROWS) for part in parts), -(-tokens // _TILE_TOKENS)),
+        BLOCK,
+        (x, *_all_parts(parts), residual, scale, tokens, columns, lane_bits),
+        _outs(parts),
     )
+
+
+def _threads(parts: Sequence[MatvecPart]) -> int:
+    of_block = min(rows_of_block(part.quant_type, part.columns) for part in parts)
+    return block_threads(sum(part.rows for part in parts), of_block)
+
+
+def _tile(part: MatvecPart, threads: int) -> int:
+    """Returns the rows that a block of `threads` threads computes."""
+    return rows_of_block(part.quant_type, part.columns) * threads // BLOCK
+
+
+def _outs(parts: Sequence[MatvecPart]) -> list[Span]:
+    return [part.out for part in parts]
+
+
+def _all_parts(parts: Sequence[MatvecPart]) -> tuple[PartArguments, PartArguments, PartArguments]:
+    given = [PartArguments(p.weights, p.bias, p.out, p.rows, p.factor) for p in parts]
+    a, b, c = given + [NO_PART] * (MAX_PARTS - len(parts))
+    return a, b, c
 
 
 def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
@@ -205,10 +172,9 @@ def with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | None:
     Returns None if `norm` is not the norm of this result. `counter` is an int32 zero.
     """
     given = named(MatvecArguments, product.arguments)
-    tail = norm_tail(norm, given.a.out, given.a.rows, counter)
-    if tail is None or not _is_plain(product, given):
+    if not _is_plain(product, given):
         return None
-    return with_tail(product, given, tail)
+    return with_tail(product, given, (given.a.out, given.a.rows), norm, counter)
 
 
 def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
@@ -216,22 +182,16 @@ def with_route(product: Launch, route: Launch, counter: Span) -> Launch | None:
 
     Returns None for other launches, and for quantised weights. `counter` is an int32 zero.
     """
-    given, following = (
-        named(MatvecArguments, product.arguments),
-        named(RouteArguments, route.arguments),
-    )
+    given = named(MatvecArguments, product.arguments)
+    following = named(RouteArguments, route.arguments)
     is_float = product.kernel.quant_type in _FLOAT_NAMES
     is_one = given.b == NO_PART and route.grid == (1, 1, 1)
-    if not (is_float and is_one and _is_plain(product, given)):
+    is_result = is_same_address(following.logits, given.a.out)
+    if not (is_float and is_one and is_result and _is_plain(product, given)):
         return None
-    if not is_same_address(following.logits, given.a.out):
-        return None
-    names = ("route.done", *(f"route.choice.{name}" for name in ("ids", "weights", "route_time")))
-    return replace(
-        product,
-        arguments=flat(given._replace(route=RouteTail(counter, following.choice))),
-        writes=product.writes | argument_indices(MatvecArguments, *names),
-    )
+    choice = following.choice
+    both = given._replace(route=RouteTail(counter, choice))
+    return product.extended(both, counter, choice.ids, choice.weights, choice.route_time)
 
 
 def _is_plain(product: Launch, given: MatvecArguments) -> bool:
@@ -239,16 +199,3 @@ def _is_plain(product: Launch, given: MatvecArguments) -> bool:
     is_of_token = product.kernel.entry.startswith("matvec_one_")
     is_folded = given.norm != NO_NORM or given.route != RouteTail()
     return is_of_token and not is_folded
-
-
-def _outs(parts: Sequence[MatvecPart]) -> frozenset[int]:
-    return argument_indices(MatvecArguments, *("a.out", "b.out", "c.out")[: len(parts)])
-
-
-def _all_parts(parts: Sequence[MatvecPart]) -> list[PartArguments]:
-    return [*map(_part, parts), *[NO_PART] * (MAX_PARTS - len(parts))]
-
-
-def _part(part: MatvecPart) -> PartArguments:
-    rows, factor = np.int32(part.rows), np.float32(part.factor)
-    return PartArguments(part.weights, part.bias, part.out, rows, factor)

@@ -1,10 +1,10 @@
 """Launches the kernels of recurrent layers that compute a sequence's tokens in order."""
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span
+from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.recurrent import ConvolutionShape, DeltaNetShape, Mamba2Shape, whole_vectors
 
 MAX_KEYS: Final = 1024  # the most keys of a head's state; a thread holds an eighth of them
@@ -31,12 +31,10 @@ class StateSlice(NamedTuple):
     after: Span | None = None
 
     @property
-    def arguments(self) -> tuple[Argument, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         """The kernel arguments that describe the states, in the kernels' order."""
-        return (
-            *(self.memory, self.state, self.positions, self.starts, self.after),
-            *(np.int64(self.stride), np.int64(self.offset)),
-        )
+        sizes = np.int64(self.stride), np.int64(self.offset)
+        return (self.memory, self.state, self.positions, self.starts, self.after, *sizes)
 
 
 def convolve(
@@ -56,19 +54,16 @@ def convolve(
     convolution's kernel size is at most 16.
     """
     longest = tokens - (state_slice.num_sequences - 1)
-    return Launch(
-        Kernel("convolve", "convolve"),
-        grid=(
-            -(-shape.channels // _THREADS),
-            -(-longest // _TOKENS_OF_THREAD),
-            state_slice.num_sequences,
-        ),
-        block=_THREADS,
-        arguments=(
+    rows, columns = -(-longest // _TOKENS_OF_THREAD), -(-shape.channels // _THREADS)
+    return Launch.of(
+        "convolve",
+        (columns, rows, state_slice.num_sequences),
+        _THREADS,
+        (
             *(x, weight, bias, out, *state_slice.arguments),
-            *(np.int32(tokens), np.int32(shape.channels), np.int32(shape.kernel), np.int32(silu)),
+            *(tokens, shape.channels, shape.kernel, silu),
         ),
-        writes=frozenset({3, 4}),
+        [out, state_slice.memory],
     )
 
 
@@ -89,17 +84,16 @@ def delta_net(
     qkv is (T, width), beta and alpha are (T, value heads), a and dt_bias (value heads,). The key
     size is at most 1024.
     """
-    return Launch(
-        _kernel("delta_net", _keys_held(shape.key_dim)),
-        grid=(-(-shape.value_dim // _TILE), shape.num_value_heads, state_slice.num_sequences),
-        block=_THREADS,
-        arguments=(
-            *(qkv, beta, alpha, a, dt_bias, out, *state_slice.arguments),
-            *delta_net_sizes(shape, tokens),
-            *(np.int32(whole_vectors(shape.value_dim)), np.int32(shape.head_order == "tiled")),
-            np.float32(shape.epsilon),
+    sizes = (shape.num_key_heads, shape.num_value_heads, shape.key_dim, shape.value_dim)
+    return Launch.of(
+        _kernel("delta_net", shape.key_dim),
+        (-(-shape.value_dim // _TILE), shape.num_value_heads, state_slice.num_sequences),
+        _THREADS,
+        (
+            *(qkv, beta, alpha, a, dt_bias, out, *state_slice.arguments, tokens, *sizes),
+            *(whole_vectors(shape.value_dim), shape.head_order == "tiled", shape.epsilon),
         ),
-        writes=frozenset({5, 6}),
+        [out, state_slice.memory],
     )
 
 
@@ -120,38 +114,19 @@ def mamba2(
     xbc is (T, width), dt (T, heads), and a, skip and dt_bias are (heads,). The state size is at
     most 1024.
     """
-    return Launch(
-        _kernel("mamba2", _keys_held(shape.state_size)),
-        grid=(-(-shape.head_dim // _TILE), shape.num_heads, state_slice.num_sequences),
-        block=_THREADS,
-        arguments=(
-            *(xbc, dt, a, skip, dt_bias, out, *state_slice.arguments),
-            *mamba2_sizes(shape, tokens),
-            np.int32(whole_vectors(shape.head_dim)),
+    sizes = (shape.num_heads, shape.num_groups, shape.head_dim, shape.state_size)
+    return Launch.of(
+        _kernel("mamba2", shape.state_size),
+        (-(-shape.head_dim // _TILE), shape.num_heads, state_slice.num_sequences),
+        _THREADS,
+        (
+            *(xbc, dt, a, skip, dt_bias, out, *state_slice.arguments, tokens, *sizes),
+            whole_vectors(shape.head_dim),
         ),
-        writes=frozenset({5, 6}),
+        [out, state_slice.memory],
     )
 
 
-def delta_net_sizes(shape: DeltaNetShape, tokens: int) -> tuple[Argument, ...]:
-    """Returns the sizes that kernels of the delta rule take, tokens first."""
-    return (
-        *(np.int32(tokens), np.int32(shape.num_key_heads), np.int32(shape.num_value_heads)),
-        *(np.int32(shape.key_dim), np.int32(shape.value_dim)),
-    )
-
-
-def mamba2_sizes(shape: Mamba2Shape, tokens: int) -> tuple[Argument, ...]:
-    """Returns the sizes that kernels of Mamba-2 take, tokens first."""
-    return (
-        *(np.int32(tokens), np.int32(shape.num_heads), np.int32(shape.num_groups)),
-        *(np.int32(shape.head_dim), np.int32(shape.state_size)),
-    )
-
-
-def _kernel(file: str, keys_held: int) -> Kernel:
-    return Kernel(file, f"{file}_{keys_held}", size=keys_held)
-
-
-def _keys_held(keys: int) -> int:
-    return next(held for held in _KEYS_HELD if keys <= held * _WARPS)
+def _kernel(file: str, keys: int) -> Kernel:
+    held = next(held for held in _KEYS_HELD if keys <= held * _WARPS)
+    return Kernel(file, f"{file}_{held}", size=held)

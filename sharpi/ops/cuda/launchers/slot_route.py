@@ -2,23 +2,9 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    argument_indices,
-    flat,
-    is_same_address,
-    named,
-)
+from sharpi.device.launch import Kernel, Launch, Span, is_same_address, named
 from sharpi.ops.cuda.launchers.experts.route import RouteChoice, RouterArguments
-from sharpi.ops.cuda.launchers.experts.slot_arguments import (
-    DECISION_WRITES,
-    DecisionArguments,
-    SlotPolicyArguments,
-)
+from sharpi.ops.cuda.launchers.experts.slot_policy import DecisionArguments, SlotPolicyArguments
 from sharpi.ops.cuda.launchers.matvec import MatvecArguments, PartArguments
 from sharpi.ops.cuda.matvec_layout import BLOCK
 
@@ -26,24 +12,17 @@ from sharpi.ops.cuda.matvec_layout import BLOCK
 class SlotRouteArguments(NamedTuple):
     """The arguments of slot_route.cu."""
 
-    x: Argument
+    x: Span
     matrix: PartArguments
-    residual: Argument
-    scale: Argument
-    columns: Argument
-    lane_bits: Argument
-    done: Argument
-    ids: Argument
-    weights: Argument
+    residual: Span | None
+    scale: float
+    columns: int
+    lane_bits: int
+    done: Span | None
+    ids: Span | None
+    weights: Span | None
     router: RouterArguments
     decision: DecisionArguments
-
-
-_WRITES = argument_indices(
-    SlotRouteArguments,
-    *("matrix.out", "done", "ids", "weights"),
-    *(f"decision.{name}" for name in DECISION_WRITES),
-)
 
 
 def with_slots(product: Launch, policy: Launch) -> Launch | None:
@@ -59,17 +38,16 @@ def with_slots(product: Launch, policy: Launch) -> Launch | None:
     if not _belong_together(choice, following):
         return None
     quant_type, block = product.kernel.quant_type, _threads(product, following)
-    return Launch(
+    done = given.route.done
+    return Launch.of(
         Kernel("slot_route", f"slot_route_{quant_type}", quant_type),
-        grid=(-(-product.grid[0] * product.block // block), 1, 1),
-        block=block,
-        arguments=flat(
-            SlotRouteArguments(
-                *(given.x, given.a, given.residual, given.scale, given.columns, given.lane_bits),
-                *(given.route.done, choice.ids, choice.weights, choice.router, decision),
-            )
+        (-(-product.grid[0] * product.block // block),),
+        block,
+        SlotRouteArguments(
+            *(given.x, given.a, given.residual, given.scale, given.columns, given.lane_bits),
+            *(done, choice.ids, choice.weights, choice.router, decision),
         ),
-        writes=_WRITES,
+        [given.a.out, done, choice.ids, choice.weights, *decision.written],
     )
 
 
@@ -81,13 +59,8 @@ def _belong_together(choice: RouteChoice, policy: SlotPolicyArguments) -> bool:
 
 
 def _threads(product: Launch, policy: SlotPolicyArguments) -> int:
-    """Returns the threads of a block, which compute a fixed number of rows each.
-
-    There are more than in `product` if a map of learned-keep has more experts, because a thread
-    scores one expert after the other.
-    """
-    block, experts = product.block, policy.experts
-    assert isinstance(experts, np.int32)
-    while policy.decision.learned is not None and block < min(BLOCK, experts):
+    """Returns the threads of a block: more than in `product` if each has to score many experts."""
+    block = product.block
+    while policy.decision.learned is not None and block < min(BLOCK, policy.experts):
         block *= 2
     return block

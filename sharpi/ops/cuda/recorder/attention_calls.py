@@ -40,13 +40,14 @@ def attend(
     A row of the result is (num_heads * value_dim,). If k and v are None, attention reads the keys
     and values that an earlier layer stored. If only v is None, the values are part of the keys.
     """
-    if sinks is not None:
-        recording.weights.register(sinks)
+    recording.weights.register(sinks)
     pending = [None if each is None else recording.take_pending(each) for each in qkv]
     can_quantise = recording.planes > 0
     out = recording.value(shape.num_heads * shape.value_dim, qkv[0].rows, can_quantise=can_quantise)
     at_once = _tokens_at_once(shape, recording)
-    scratch = recording.buffer(_scratch_bytes(shape, at_once, recording.limits.max_positions))
+    scratch = recording.buffer(
+        attention.scratch_bytes(shape, at_once, recording.limits.max_positions)
+    )
     transforms = rotation_sizes(shape, cache.types)
     is_new = transforms[0] > 0 and not qkv[0].is_transformed
     qkv[0].is_transformed |= is_new
@@ -58,17 +59,8 @@ def attend(
     return out
 
 
-def _scratch_bytes(shape: AttentionShape, tokens: int, positions: int) -> int:
-    return attention.scratch_bytes(
-        tokens=tokens,
-        num_heads=shape.num_heads,
-        value_dim=shape.value_dim,
-        max_positions=positions,
-    )
-
-
 def _tokens_at_once(shape: AttentionShape, recording: Recording) -> int:
-    one = _scratch_bytes(shape, 1, recording.limits.max_positions)
+    one = attention.scratch_bytes(shape, 1, recording.limits.max_positions)
     return max(1, min(recording.limits.max_tokens, _SCRATCH_BYTES // one))
 
 
@@ -122,65 +114,36 @@ class _Attention(Struct, frozen=True):
         sees_all = not s.window or step.end <= s.window
         fits = step.end * s.num_kv_heads * (s.key_dim + s.value_dim) * 2 <= FUSED_BYTES
         is_known = self.cache.types == F16_TYPES and s.key_dim <= _FUSED_DIM
-        if not self.recording.features.has("fused-attention"):
+        is_on = self.recording.features.has("fused-attention")
+        if not (is_on and is_plain and sees_all and fits and is_known):
             return False
-        if not (
-            uses_library(self.recording, step.tokens, step)
-            and is_plain
-            and sees_all
-            and fits
-            and is_known
-        ):
-            return False
-        return self.recording.device.attends(self._attend_shape(step))
+        is_large = uses_library(self.recording, step.tokens, step)
+        return is_large and self.recording.device.attends(self._attend_shape(step))
 
     def _is_tiled(self, step: StepShape) -> bool:
-        """Returns True if tensor cores compute this attention.
-
-        They do for prompts, unless activations stay floats, for which f16 is not exact enough.
-        """
+        """Returns True if tensor cores compute this attention, as they do for prompts."""
         return self._may_be_tiled and is_product(step.tokens, step)
 
     @property
     def _may_be_tiled(self) -> bool:
+        """True unless activations stay floats, for which f16 is not exact enough."""
         s = self.shape
         fits = s.key_dim <= tiles.MAX_KEY_DIM and s.value_dim <= tiles.MAX_VALUE_DIM
         is_enabled = self.recording.planes > 0 and self.recording.features.has("tensor-cores")
         return is_enabled and fits
 
     def _tiles(self, step: StepShape) -> Call:
-        s, rec, layer = self.shape, self.recording, self.cache.layers[self.shape.layer]
+        rec, layer = self.recording, self.cache.layers[self.shape.layer]
         return tiles.tiled_attention(
-            rec.of(self.qkv[0]),
-            layer.keys,
-            layer.values,
-            rec.of(self.out),
-            cache_slice=self._cache_slice(step),
-            sinks=rec.weights.optional(self.sinks),
-            tokens=step.tokens,
-            num_heads=s.num_heads,
-            num_kv_heads=s.num_kv_heads,
-            key_dim=s.key_dim,
-            value_dim=s.value_dim,
-            scale=s.scale,
-            window=s.window,
-            is_chunked=s.is_chunked,
-            soft_cap=s.soft_cap,
+            rec.of(self.qkv[0]), layer, rec.of(self.out), cache_slice=self._cache_slice(step),
+            shape=self.shape, tokens=step.tokens, sinks=rec.weights.optional(self.sinks),
             hadamard=self.transforms[1],
-        )
+        )  # fmt: skip
 
     def _attend_shape(self, step: StepShape) -> AttendShape:
         s = self.shape
-        return AttendShape(
-            tokens=step.tokens,
-            positions=step.end,
-            num_heads=s.num_heads,
-            num_kv_heads=s.num_kv_heads,
-            key_dim=s.key_dim,
-            value_dim=s.value_dim,
-            scale=s.scale,
-            page_positions=PAGE_POSITIONS,
-        )
+        sizes = (s.num_heads, s.num_kv_heads, s.key_dim, s.value_dim)
+        return AttendShape(step.tokens, step.end, *sizes, s.scale, PAGE_POSITIONS)
 
     def _fused(self, step: StepShape, keys: Span, values: Span) -> Call:
         q, out = self.recording.of(self.qkv[0]), self.recording.of(self.out)
@@ -207,27 +170,12 @@ class _Attention(Struct, frozen=True):
         s, rec, out = self.shape, self.recording, self.out
         scratch = rec.at(self.scratch)
         assert scratch is not None
-        layer = self.cache.layers[s.layer]
         return attention.attention(
-            rec.rows_of(self.qkv[0], first, count),
-            layer.keys,
-            layer.values,
+            rec.rows_of(self.qkv[0], first, count), self.cache.layers[s.layer],
             rec.rows_of(out, first, count) if out.is_read else None,
             rec.quantised_rows_of(out, first, count) if out.quantised else None,
-            scratch,
-            cache_slice=self._cache_slice(step, first),
-            sinks=rec.weights.optional(self.sinks),
-            tokens=count,
-            num_heads=s.num_heads,
-            num_kv_heads=s.num_kv_heads,
-            key_dim=s.key_dim,
-            value_dim=s.value_dim,
-            scale=s.scale,
-            window=s.window,
-            is_chunked=s.is_chunked,
-            soft_cap=s.soft_cap,
-            planes=rec.planes,
-            max_positions=step.positions,
-            hadamard=self.transforms[1],
+            scratch, cache_slice=self._cache_slice(step, first), shape=s, tokens=count,
+            sinks=rec.weights.optional(self.sinks), planes=rec.planes,
+            max_positions=step.positions, hadamard=self.transforms[1],
             in_tiles=self._may_be_tiled and s.num_heads // s.num_kv_heads >= TILED_HEADS,
-        )
+        )  # fmt: skip

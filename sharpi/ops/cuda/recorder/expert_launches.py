@@ -3,7 +3,7 @@
 An item is a token with one of its experts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from sharpi.device.launch import Launch, Span
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, route
-from sharpi.ops.cuda.launchers.experts.experts_grouped import fills_tiles
-from sharpi.ops.cuda.launchers.f16_rows import F16Rows
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
+from sharpi.ops.cuda.launchers.experts.experts_grouped import Groups, fills_tiles
 from sharpi.ops.cuda.recorded import Call, StepShape
 from sharpi.ops.cuda.recorder.expert_operands import ExpertF16Operands, Parts
-from sharpi.ops.interface import StackedMatrix
 
 
 class ExpertLaunches(ExpertF16Operands, frozen=True):
@@ -25,26 +24,27 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         """Returns the launches for the tokens from `first` on."""
         return replace(self, first=first)
 
+    def _items(self, tokens: int) -> Items:
+        return Items(self.ids, tokens, self.ffn.used)
+
+    def total(self, tokens: int) -> RoutedSum:
+        """Returns the sum of the tokens' items, which is the result of the feed-forward."""
+        rows, scale = self.ffn.expert_weights.down.rows, self.ffn.scale
+        return RoutedSum(self._items(tokens), rows, self.sums, self.weights, self.residual, scale)
+
     def by_item(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields all launches of the feed-forward; each item has separate thread blocks."""
-        ffn, down = self.ffn, self.ffn.expert_weights.down
-        yield from self._item_hidden(parts, tokens)
-        yield experts.down(
-            self.at(self.scratch.hidden), self.ids, self.weights, parts[-1],
-            self.sums,
-            quant_type=down.quant_type, tokens=tokens, used=ffn.used, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes, residual=self.residual, scale=ffn.scale,
-        )  # fmt: skip
+        yield from self._hidden(parts, self._items(tokens), tokens * self.ffn.used)
+        hidden, planes = self.at(self.scratch.hidden), self.recording.planes
+        yield experts.down(hidden, parts[-1], self.total(tokens), planes=planes)
 
     def item_values(self, parts: Parts, tokens: int) -> Iterator[Launch]:
         """Yields the launches that compute the value of each item, without their sum."""
-        down, items = self.ffn.expert_weights.down, tokens * self.ffn.used
-        yield from self._item_hidden(parts, tokens)
-        yield experts.product(
-            self.at(self.scratch.hidden), self.ids, parts[-1], self.values,
-            quant_type=down.quant_type, tokens=items, used=1, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes,
-        )  # fmt: skip
+        count = tokens * self.ffn.used
+        yield from self._hidden(parts, self._items(tokens), count)
+        hidden, items = self.at(self.scratch.hidden), Items(self.ids, count)
+        planes = self.recording.planes
+        yield experts.product(hidden, items, parts[-1], self.values, planes=planes)
 
     def group(self, tokens: int) -> Launch:
         """Returns the launch that lists the items of each expert."""
@@ -65,20 +65,10 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
         The launches of `group` and `x_to_f16` must precede them.
         """
-        down = self.ffn.expert_weights.down
-        some = [part.some(first, count, down.num_experts) for part in parts]
-        offsets = self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
-        lists = offsets, self.at(self.scratch.items)
-        launchers = experts_grouped.gate_up, experts_grouped.product
+        listed, used = self.at(self.scratch.items), self.ffn.used
         in_tiles = self._are_tiled(tokens)
-        sizes = {"experts": count, "used": self.ffn.used, "in_tiles": in_tiles}
-        yield from self._hidden(some, tokens, self.grouped_source, *launchers, lists, sizes)
-        yield from self.hidden_to_f16(*lists, count, tokens * self.ffn.used)
-        yield experts_grouped.down(
-            self.grouped_hidden, *lists, some[-1], self.values,
-            quant_type=down.quant_type, experts=count, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
-        )  # fmt: skip
+        groups = Groups(self._offsets(first, count), listed, count, used, in_tiles=in_tiles)
+        yield from self._of_groups(parts, groups, first, tokens * used)
 
     def packed_values(
         self, parts: Parts, tokens: int, group: range, num_rows: int
@@ -88,30 +78,35 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
         The items are packed into `num_rows` rows. The launches of `group` and `x_to_f16` must
         precede these.
         """
-        ffn, down, packed = self.ffn, self.ffn.expert_weights.down, self.scratch.packed
-        routed = self.recording.routed
+        packed, routed, used = self.scratch.packed, self.recording.routed, self.ffn.used
         assert packed is not None
         assert routed is not None
-        experts, items = len(group), tokens * ffn.used
-        listed = self.at(self.scratch.offsets).part(4 * group.start, 4 * (experts + 1))
+        listed = self._offsets(group.start, len(group)), self.at(self.scratch.items)
         offsets, rows, item_rows = map(self.at, (packed.offsets, packed.items, packed.item_rows))
         yield route.pack_routes(
-            listed, self.at(self.scratch.items), offsets, rows, item_rows, routed.is_over,
-            experts=experts, num_items=items, capacity=num_rows,
+            *listed, offsets, rows, item_rows, routed.is_over,
+            experts=len(group), num_items=tokens * used, capacity=num_rows,
         )  # fmt: skip
-        some = [part.some(group.start, experts, down.num_experts) for part in parts]
-        in_tiles = self._are_tiled(tokens)
-        sizes = {"experts": experts, "used": ffn.used, "is_packed": True, "in_tiles": in_tiles}
-        launchers = experts_grouped.gate_up, experts_grouped.product
-        source, most = self.grouped_source, num_rows // ffn.used
-        yield from self._hidden(some, most, source, *launchers, (offsets, rows), sizes)
-        yield from self.hidden_to_f16(offsets, None, experts, num_rows)
-        yield experts_grouped.down(
-            self.grouped_hidden, offsets, None, some[-1], self.values,
-            quant_type=down.quant_type, experts=experts, columns=down.columns,
-            rows=down.rows, planes=self._hidden_planes, in_tiles=in_tiles,
-        )  # fmt: skip
+        groups = Groups(offsets, rows, len(group), used, True, self._are_tiled(tokens))
+        yield from self._of_groups(parts, groups, group.start, num_rows)
         yield self.merge_group(tokens, group, item_rows)
+
+    def _offsets(self, first: int, count: int) -> Span:
+        return self.at(self.scratch.offsets).part(4 * first, 4 * (count + 1))
+
+    def _of_groups(
+        self, parts: Parts, groups: Groups, first: int, num_rows: int
+    ) -> Iterator[Launch]:
+        """Yields the launches that compute the values of groups, which begin at expert `first`."""
+        num_experts = self.ffn.expert_weights.down.num_experts
+        some = [part.some(first, groups.experts, num_experts) for part in parts]
+        yield from self._hidden(some, groups, num_rows)
+        listed = None if groups.is_packed else groups.items
+        yield from self.hidden_to_f16(groups.offsets, listed, groups.experts, num_rows)
+        planes = self.recording.planes
+        yield experts_grouped.down(
+            self.grouped_hidden, groups, some[-1], self.values, planes=planes
+        )
 
     def _are_tiled(self, tokens: int) -> bool:
         """Returns True if the mean number of items per expert makes tensor cores faster."""
@@ -121,71 +116,43 @@ class ExpertLaunches(ExpertF16Operands, frozen=True):
 
     def merge(self, tokens: int) -> Launch:
         """Returns the launch that sums the values of the items."""
-        return experts_grouped.merge(
-            self.values, self.ids, self.weights, self.sums,
-            tokens=tokens, used=self.ffn.used, rows=self.ffn.expert_weights.down.rows,
-            residual=self.residual, scale=self.ffn.scale,
-        )  # fmt: skip
+        return experts_grouped.merge(self.values, self.total(tokens))
 
     def merge_group(self, tokens: int, experts: range, item_rows: Span | None = None) -> Launch:
         """Returns the launch that adds the values of some experts' items to the sums.
 
         `item_rows` are the rows of the items' values; without it, item i has row i.
         """
-        down = self.ffn.expert_weights.down
-        assert self.ids is not None
+        num_experts = self.ffn.expert_weights.down.num_experts
+        total = self.total(tokens)
         return route.merge_group(
-            self.values, self.ids, item_rows, self.weights, self.sums,
-            tokens=tokens, used=self.ffn.used, rows=down.rows, experts=experts,
-            num_experts=down.num_experts, residual=self.residual, scale=self.ffn.scale,
-        )  # fmt: skip
+            self.values, item_rows, total, experts=experts, num_experts=num_experts
+        )
 
-    def activate(self, tokens: int, planes: int) -> Launch:
+    def activate(self, items: int, planes: int) -> Launch:
         """Returns the launch that applies the activation to gate and up, or to up alone."""
         pair = [self.at(buffer) for buffer in self.scratch.pair]
         return experts.activate(
             pair[0], pair[1] if len(pair) > 1 else None, self.at(self.scratch.hidden),
-            activation=self.ffn.activation, items=tokens * self.ffn.used,
+            activation=self.ffn.activation, items=items,
             rows=self.ffn.expert_weights.up.rows, hidden_planes=planes,
         )  # fmt: skip
 
-    def _item_hidden(self, parts: Parts, tokens: int) -> Iterator[Launch]:
-        lists, sizes = (self.ids,), {"tokens": tokens, "used": self.ffn.used}
-        launchers = experts.gate_up, experts.product
-        yield from self._hidden(parts, tokens, self._source, *launchers, lists, sizes)
-
-    def _hidden(
-        self,
-        parts: Parts,
-        tokens: int,
-        source: Callable[[StackedMatrix], Span | F16Rows],
-        gate_up: Callable[..., Launch],
-        product: Callable[..., Launch],
-        lists: tuple[Span | None, ...],
-        sizes: dict[str, Any],
-    ) -> Iterator[Launch]:
-        """Yields the launches that compute the input of the down matrix.
-
-        `source` returns x as a matrix takes it. `lists` are the arguments by which `gate_up` and
-        `product` find the expert of an item.
-        """
-        ffn, up = self.ffn, self.ffn.expert_weights.up
-        weights = self.input_weights
+    def _hidden(self, parts: Parts, listed: Items | Groups, num_rows: int) -> Iterator[Launch]:
+        """Yields the launches that compute the input of the down matrix, in `num_rows` rows."""
+        ffn, planes, is_grouped = self.ffn, self.recording.planes, isinstance(listed, Groups)
+        launchers: Any = experts_grouped if is_grouped else experts
+        source = self.grouped_source if is_grouped else self._source
+        weights = {"planes": planes, "input_weights": self.input_weights}
         if ffn.is_fused:
-            yield gate_up(
-                source(up), *lists, *parts[:-1], self.at(self.scratch.hidden),
-                quant_type=up.quant_type, activation=ffn.activation,
-                hidden_planes=self._hidden_planes, input_weights=weights,
-                **sizes, **self._sizes(up),
+            yield launchers.gate_up(
+                source(ffn.expert_weights.up), listed, *parts[:-1], self.at(self.scratch.hidden),
+                activation=ffn.activation, hidden_planes=self._hidden_planes, **weights,
             )  # fmt: skip
             return
         for stacked, part, out in self.gate_and_up(parts):
-            yield product(
-                source(stacked), *lists, part, out,
-                quant_type=stacked.quant_type, input_weights=weights,
-                **sizes, **self._sizes(stacked),
-            )  # fmt: skip
-        yield self.activate(tokens, self._hidden_planes)
+            yield launchers.product(source(stacked), listed, part, out, **weights)
+        yield self.activate(num_rows, self._hidden_planes)
 
 
 class PackedExperts(Struct, frozen=True):

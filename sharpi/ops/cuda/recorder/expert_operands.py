@@ -1,7 +1,6 @@
 """ExpertOperands: the memory of a feed-forward's inputs, routes and results."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -45,26 +44,24 @@ class ExpertOperands(Struct, frozen=True):
         ):
             yield stacked, part, self.at(out)
 
-    def _sizes(self, stacked: StackedMatrix) -> dict[str, Any]:
-        planes = (
-            0 if reads_floats(stacked.quant_type, self.recording.planes) else self.recording.planes
-        )
-        return {"columns": stacked.columns, "rows": stacked.rows, "planes": planes}
-
     def _source(self, stacked: StackedMatrix) -> Span:
         """Returns the rows of x as the matrix's kernels read them: floats, or quantised rows."""
         rec = self.recording
-        is_float = reads_floats(stacked.quant_type, rec.planes)
-        if is_float:
+        if reads_floats(stacked.quant_type, rec.planes):
             return self.input
-        return self._from_first_token(
-            rec.quantised_of(self.x), activation_bytes(self.x.width, rec.planes)
-        )
+        row_bytes = activation_bytes(self.x.width, rec.planes)
+        return self._from_first_token(rec.quantised_of(self.x), row_bytes)
 
     def _from_first_token(self, span: Span, row_bytes: int) -> Span:
         """Returns the rows of a span from the first token on."""
         before = self.first * row_bytes
         return span.part(before, span.num_bytes - before)
+
+    def _rows_of(self, value: RecordedTensor | None) -> Span | None:
+        """Returns the rows of a value from the first token on; None for None."""
+        if value is None:
+            return None
+        return self._from_first_token(self.recording.of(value), value.width * FLOAT_BYTES)
 
     @property
     def input(self) -> Span:
@@ -84,12 +81,9 @@ class ExpertOperands(Struct, frozen=True):
     def ids(self) -> Span | None:
         """The memory of the routes' expert ids, (T, used); None without routes."""
         ids = self.ffn.ids
-        if ids is None:
-            return None
-        if ids.routes is None or self.step is None:
-            return self._from_first_token(self.recording.of(ids), ids.width * FLOAT_BYTES)
-        span = ids.routes.span(self.step)
-        return self._from_first_token(span, ids.width * FLOAT_BYTES)
+        if ids is None or ids.routes is None or self.step is None:
+            return self._rows_of(ids)
+        return self._from_first_token(ids.routes.span(self.step), ids.width * FLOAT_BYTES)
 
     @property
     def values(self) -> Span:
@@ -99,27 +93,19 @@ class ExpertOperands(Struct, frozen=True):
     @property
     def input_weights(self) -> Span | None:
         """The weights that multiply the experts' inputs, (T, used); None without such weights."""
-        return self._route_weights if self.ffn.expert_weights.weighs_input else None
+        weighs_input = self.ffn.expert_weights.weighs_input
+        return self._rows_of(self.ffn.weights) if weighs_input else None
 
     @property
     def weights(self) -> Span | None:
         """The weights that multiply the experts' results, (T, used); None without such weights."""
-        return None if self.ffn.expert_weights.weighs_input else self._route_weights
-
-    @property
-    def _route_weights(self) -> Span | None:
-        weights = self.ffn.weights
-        if weights is None:
-            return None
-        return self._from_first_token(self.recording.of(weights), weights.width * FLOAT_BYTES)
+        weighs_input = self.ffn.expert_weights.weighs_input
+        return None if weighs_input else self._rows_of(self.ffn.weights)
 
     @property
     def residual(self) -> Span | None:
         """The residual that the sum is added to, None without one."""
-        residual = self.ffn.residual
-        if residual is None:
-            return None
-        return self._from_first_token(self.recording.of(residual), residual.width * FLOAT_BYTES)
+        return self._rows_of(self.ffn.residual)
 
     def at(self, buffer: Buffer) -> Span:
         """Returns the memory of a buffer."""
@@ -152,8 +138,7 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         """Yields the launch that converts x, before all products of gate and up."""
         rows = self._x_in_f16
         if rows is not None:
-            width = self.x.width
-            yield to_f16(self.input, rows.rows, rows.scales, tokens=tokens, width=width)
+            yield to_f16(self.input, rows, tokens=tokens, width=self.x.width)
 
     def hidden_to_f16(
         self, offsets: Span, items: Span | None, experts: int, num_items: int

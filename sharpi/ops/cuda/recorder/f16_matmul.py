@@ -1,7 +1,6 @@
 """Matmuls of many tokens: the matrix is dequantised to f16, and `Device.matmul` multiplies it."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -10,6 +9,8 @@ from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.features import LIBRARY
 from sharpi.ops.cuda.launchers import elementwise, f16_rows
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows
+from sharpi.ops.cuda.launchers.matvec import MatvecPart
 from sharpi.ops.cuda.recorded import Call, Product, StepShape
 from sharpi.ops.cuda.recording import FLOAT_BYTES, Recording
 from sharpi.ops.interface import Matrix, StackedMatrix
@@ -43,17 +44,6 @@ def uses_library(recording: Recording, rows: int, step: StepShape) -> bool:
     return is_product(rows, step) and recording.features.has(LIBRARY)
 
 
-class OnGpu(NamedTuple):
-    """A matrix (rows, columns) in the GPU's memory."""
-
-    data: Span  # quant blocks
-    bias: Span | None  # (rows,)
-    quant_type: QuantType
-    rows: int
-    columns: int
-    factor: float = 1.0  # multiplies the dequantised blocks
-
-
 class F16Matmul(Struct, frozen=True):
     """The buffers of an operation's f16 matmuls."""
 
@@ -66,12 +56,11 @@ class F16Matmul(Struct, frozen=True):
     def source(self, x: Span, tokens: int, width: int) -> Iterator[Call]:
         """Yields the calls that convert floats x (tokens, width), the input of later products."""
         rows, scales, _, _ = self._spans()
-        yield f16_rows.to_f16(x, rows, scales, tokens=tokens, width=width)
+        yield f16_rows.to_f16(x, F16Rows(rows, scales), tokens=tokens, width=width)
 
     def product(
         self,
-        matrix: OnGpu,
-        out: Span,
+        part: MatvecPart,
         tokens: int,
         residual: Span | None = None,
         scale: float = 1.0,
@@ -81,28 +70,16 @@ class F16Matmul(Struct, frozen=True):
         out is (tokens, rows) floats. x is the input that the calls of `source` have converted.
         """
         rows, scales, weights, result = self._spans()
-        if matrix.quant_type is QuantType.F16:
-            weights = matrix.data
+        if part.quant_type is QuantType.F16:
+            weights = part.weights
         else:
-            yield elementwise.dequantise(
-                matrix.data,
-                weights,
-                quant_type=matrix.quant_type,
-                rows=matrix.rows,
-                columns=matrix.columns,
-            )
-        yield Product(rows, weights, result, (tokens, matrix.rows, matrix.columns))
+            sizes = {"rows": part.rows, "columns": part.columns}
+            yield elementwise.dequantise(part.weights, weights, quant_type=part.quant_type, **sizes)
+        yield Product(rows, weights, result, (tokens, part.rows, part.columns))
         yield f16_rows.from_f16(
-            result,
-            scales,
-            matrix.bias,
-            residual,
-            out,
-            tokens=tokens,
-            width=matrix.rows,
-            scale=scale,
-            factor=matrix.factor,
-        )
+            result, scales, part.bias, residual, part.out,
+            tokens=tokens, width=part.rows, scale=scale, factor=part.factor,
+        )  # fmt: skip
 
     def _spans(self) -> list[Span]:
         return self.recording.all_spans((self.rows, self.scales, self.matrix, self.out))

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sharpi.device.launch import Span
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_memory import offset_of
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.matvec import MatvecPart
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.expert_launches import ExpertLaunches, grouped_sum
 from sharpi.ops.cuda.recorder.expert_operands import Parts
-from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, OnGpu, uses_library
+from sharpi.ops.cuda.recorder.f16_matmul import F16Matmul, uses_library
 from sharpi.ops.cuda.recorder.feed_forward import GROUPED_TOKENS, RecordedFeedForward, make_scratch
 from sharpi.ops.cuda.recorder.linear_calls import declare_input
 from sharpi.ops.cuda.recorder.slotted_expert_calls import RoutePrediction, SlottedExpertCalls
@@ -48,15 +50,10 @@ def feed_forward(
             recording.read_all_forms(prediction.ids)
         if next_prediction is not None:
             recording.read_all_forms(*next_prediction.values)
-        calls = SlottedExpertCalls(
-            launches, expert_weights, layer, prediction, next_prediction
-        ).calls
-        recording.append_experts(layer, calls)
+        calls = SlottedExpertCalls(launches, expert_weights, layer, prediction, next_prediction)
+        recording.append_experts(layer, calls.calls)
     else:
-        matrices = tuple(
-            expert_weights.register(stacked)
-            for stacked in (*ffn.gate_and_up, ffn.expert_weights.down)
-        )
+        matrices = tuple(map(expert_weights.register, (*ffn.gate_and_up, ffn.expert_weights.down)))
         recording.append(_Calls(launches, matrices).calls)
     return out
 
@@ -81,19 +78,19 @@ class _Calls(Struct, frozen=True):
             yield from launches.by_item(parts, tokens)
 
     def _dense(self, parts: Parts, tokens: int, f16: F16Matmul) -> Iterator[Call]:
-        launches = self.launches
+        launches, down = self.launches, self.launches.ffn.expert_weights.down
         yield from f16.source(launches.recording.of(launches.x), tokens, launches.x.width)
         for stacked, part, out in launches.gate_and_up(parts):
-            yield from f16.product(_on_gpu(stacked, part), out, tokens)
-        yield launches.activate(tokens, 0)
-        down = launches.ffn.expert_weights.down
+            yield from f16.product(_on_gpu(stacked, part, out), tokens)
+        yield launches.activate(tokens * launches.ffn.used, 0)
         yield from f16.source(launches.at(launches.scratch.hidden), tokens, down.columns)
-        yield from f16.product(_on_gpu(down, parts[-1]), launches.values, tokens)
+        yield from f16.product(_on_gpu(down, parts[-1], launches.values), tokens)
         yield launches.merge(tokens)
 
 
-def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix) -> OnGpu:
-    """Returns the matrix of expert 0 in a stacked matrix of which all experts are on the GPU."""
+def _on_gpu(stacked: StackedMatrix, part: GpuStackedMatrix, out: Span) -> MatvecPart:
+    """Returns the product of expert 0's matrix, in a tensor of which all are on the GPU."""
     data = part.referenced[0].part(offset_of(stacked), stacked.expert_bytes)
     factor = 1.0 if stacked.scales is None else float(stacked.scales[0])
-    return OnGpu(data, part.bias, stacked.quant_type, stacked.rows, stacked.columns, factor)
+    sizes = stacked.rows, stacked.columns
+    return MatvecPart(data, part.bias, out, stacked.quant_type, *sizes, factor)

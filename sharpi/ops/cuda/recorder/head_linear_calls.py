@@ -17,7 +17,9 @@ from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.launchers import elementwise, f16_rows
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped, route
-from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
+from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix, Items
+from sharpi.ops.cuda.launchers.experts.experts_grouped import Groups
+from sharpi.ops.cuda.launchers.f16_rows import F16Rows
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorded import BatchedProduct, Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS, supports_f16_matmul, uses_library
@@ -47,7 +49,8 @@ class F16Heads(Struct, frozen=True):
         rows, scales, weights, result = self.recording.all_spans(buffers)
         heads, width, columns = stacked.num_experts, stacked.rows, stacked.columns
         data = self.recording.weights.span(stacked.data)
-        yield f16_rows.to_f16(x, rows, scales, tokens=tokens * heads, width=columns)
+        in_f16 = F16Rows(rows, scales)
+        yield f16_rows.to_f16(x, in_f16, tokens=tokens * heads, width=columns)
         if stacked.quant_type is QuantType.F16:
             weights = data
         else:
@@ -148,56 +151,23 @@ class _HeadLinear(Struct, frozen=True):
             return
         if self.planes:
             yield elementwise.quantise(
-                rec.of(self.x),
-                self._source,
-                tokens=tokens * heads,
-                columns=stacked.columns,
-                planes=self.planes,
-            )
-        yield from self._grouped(tokens) if tokens >= GROUPED_TOKENS else self._by_item(tokens)
+                rec.of(self.x), self._source,
+                tokens=tokens * heads, columns=stacked.columns, planes=self.planes,
+            )  # fmt: skip
+        ids = rec.weights.span(self.ids)
+        given, planes = (self.part(), rec.of(self.out)), self.planes
+        if tokens < GROUPED_TOKENS:
+            items = Items(ids, tokens * heads)
+            yield experts.product(self._source, items, *given, planes=planes)
+            return
+        offsets, listed = rec.all_spans((self.offsets, self.items))
+        sizes = {"tokens": tokens, "used": heads, "experts": heads}
+        yield route.group_routes(ids, offsets, listed, **sizes)
+        groups = Groups(offsets, listed, heads, used=1)
+        yield experts_grouped.product(self._source, groups, *given, planes=planes)
 
     @property
     def _source(self) -> Span:
         """The heads of x, (items, columns), as the kernels read them: floats, or quantised rows."""
         (quantised,) = self.recording.all_spans((self.quantised,))
         return quantised if self.planes else self.recording.of(self.x)
-
-    def _by_item(self, tokens: int) -> Iterator[Call]:
-        rec, stacked = self.recording, self.stacked
-        yield experts.product(
-            self._source,
-            rec.weights.span(self.ids),
-            self.part(),
-            rec.of(self.out),
-            quant_type=stacked.quant_type,
-            tokens=tokens * stacked.num_experts,
-            used=1,
-            columns=stacked.columns,
-            rows=stacked.rows,
-            planes=self.planes,
-        )
-
-    def _grouped(self, tokens: int) -> Iterator[Call]:
-        rec, stacked = self.recording, self.stacked
-        offsets, items = rec.all_spans((self.offsets, self.items))
-        yield route.group_routes(
-            rec.weights.span(self.ids),
-            offsets,
-            items,
-            tokens=tokens,
-            used=stacked.num_experts,
-            experts=stacked.num_experts,
-        )
-        yield experts_grouped.product(
-            self._source,
-            offsets,
-            items,
-            self.part(),
-            rec.of(self.out),
-            quant_type=stacked.quant_type,
-            experts=stacked.num_experts,
-            used=1,
-            columns=stacked.columns,
-            rows=stacked.rows,
-            planes=self.planes,
-        )

@@ -1,10 +1,12 @@
 """Records matmuls: of quant blocks for few tokens, of weights dequantised to f16 for many."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from msgspec import Struct
 
+from sharpi.device.launch import Launch, Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.launchers.matvec import (
@@ -18,7 +20,6 @@ from sharpi.ops.cuda.matvec_layout import FLOAT_TYPES, MAX_TOKENS, reads_floats
 from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
 from sharpi.ops.cuda.recorder.f16_matmul import (
     F16Matmul,
-    OnGpu,
     f16_matmul,
     supports_f16_matmul,
     uses_library,
@@ -64,9 +65,7 @@ def linear(
 def register_matrix(recording: Recording, matrix: Matrix) -> None:
     """Registers a matrix and its bias; raises UnsupportedModelError for a type without kernels."""
     check_type(matrix.quant_type)
-    recording.weights.register(matrix.data)
-    if matrix.bias is not None:
-        recording.weights.register(matrix.bias)
+    recording.weights.register(matrix.data, matrix.bias)
 
 
 def declare_input(
@@ -93,97 +92,59 @@ class _Linear(Struct, frozen=True):
     f16: F16Matmul | None
 
     def calls(self, step: StepShape) -> Iterator[Call]:
-        rows = step.rows(self.x.rows)
-        rest: Sequence[Part] = self.parts
-        if self.f16 is not None and uses_library(self.recording, rows, step):
-            f16_parts = [part for part in self.parts if self._supports_f16_matmul(part)]
-            rest = [part for part in self.parts if not self._supports_f16_matmul(part)]
-            yield from self._products(f16_parts, rows, self.f16)
-        if rows == 1 and self.recording.features.has("folding"):
+        rec, rows = self.recording, step.rows(self.x.rows)
+        rest = [self._on_gpu(part) for part in self.parts]
+        if self.f16 is not None and uses_library(rec, rows, step):
+            in_f16 = [p for p in rest if supports_f16_matmul(p.quant_type, rec.planes)]
+            rest = [p for p in rest if not supports_f16_matmul(p.quant_type, rec.planes)]
+            yield from self.f16.source(rec.of(self.x), rows, self.x.width)
+            for part in in_f16:
+                yield from self.f16.product(part, rows, self._residual, self.scale)
+        if rows == 1 and rec.features.has("folding"):
             yield from map(self._of_one_token, _mixed_groups(rest))
         elif rows:
             yield from (self._matvec(group, rows) for group in _groups(rest))
 
-    def _of_one_token(self, parts: Sequence[Part]) -> Call:
-        types, rec = [part.matrix.quant_type for part in parts], self.recording
-        if len(set(types)) == 1:
+    def _on_gpu(self, part: Part) -> MatvecPart:
+        rec, m = self.recording, part.matrix
+        data, bias = rec.weights.span(m.data), rec.weights.optional(m.bias)
+        out = rec.of(part.out)
+        return MatvecPart(data, bias, out, m.quant_type, m.rows, m.columns, m.scale)
+
+    @property
+    def _residual(self) -> Span | None:
+        return None if self.residual is None else self.recording.of(self.residual)
+
+    def _of_one_token(self, parts: Sequence[MatvecPart]) -> Call:
+        if len({part.quant_type for part in parts}) == 1:
             return self._matvec(parts, 1)
-        return matvec_mixed(
-            rec.quantised_of(self.x) if rec.planes else rec.of(self.x),
-            [self._matvec_part(part) for part in parts],
-            types,
-            columns=parts[0].matrix.columns,
-            planes=rec.planes,
-        )
-
-    def _reads_floats(self, part: Part) -> bool:
-        return reads_floats(part.matrix.quant_type, self.recording.planes)
-
-    def _supports_f16_matmul(self, part: Part) -> bool:
-        return supports_f16_matmul(part.matrix.quant_type, self.recording.planes)
-
-    def _products(self, parts: Sequence[Part], rows: int, f16: F16Matmul) -> Iterator[Call]:
         rec = self.recording
-        residual = None if self.residual is None else rec.of(self.residual)
-        yield from f16.source(rec.of(self.x), rows, self.x.width)
-        for part in parts:
-            m = part.matrix
-            data, bias = rec.weights.span(m.data), rec.weights.optional(m.bias)
-            on_gpu = OnGpu(data, bias, m.quant_type, m.rows, m.columns, m.scale)
-            yield from f16.product(on_gpu, rec.of(part.out), rows, residual, self.scale)
+        x = rec.quantised_of(self.x) if rec.planes else rec.of(self.x)
+        return matvec_mixed(x, parts, planes=rec.planes)
 
-    def _matvec(self, parts: Sequence[Part], rows: int) -> Call:
-        matrix, rec = parts[0].matrix, self.recording
-        if self._is_tiled(parts[0], rows):
-            return matvec_tiled(
-                rec.quantised_of(self.x),
-                [self._matvec_part(part) for part in parts],
-                quant_type=matrix.quant_type,
-                tokens=rows,
-                columns=matrix.columns,
-                residual=None if self.residual is None else rec.of(self.residual),
-                scale=self.scale,
-            )
-        return matvec(
-            rec.of(self.x) if self._reads_floats(parts[0]) else rec.quantised_of(self.x),
-            [self._matvec_part(part) for part in parts],
-            quant_type=matrix.quant_type,
-            tokens=rows,
-            columns=matrix.columns,
-            planes=rec.planes,
-            residual=None if self.residual is None else rec.of(self.residual),
-            scale=self.scale,
-        )
-
-    def _is_tiled(self, part: Part, rows: int) -> bool:
-        """Returns True if the tensor-core kernel computes a part of `rows` rows.
-
-        Otherwise `matvec` computes it, which reads the weights once for every 8 tokens.
-        """
-        is_on = self.recording.features.has("tensor-cores")
-        one_plane = self.recording.planes == 1 and not self._reads_floats(part)
-        return rows > MAX_TOKENS and one_plane and is_on
-
-    def _matvec_part(self, part: Part) -> MatvecPart:
-        weights, m = self.recording.weights, part.matrix
-        data, bias = weights.span(m.data), weights.optional(m.bias)
-        return MatvecPart(data, bias, self.recording.of(part.out), m.rows, m.scale)
+    def _matvec(self, parts: Sequence[MatvecPart], rows: int) -> Call:
+        """Returns the launch for parts of one type: on tensor cores for more than a few rows."""
+        rec = self.recording
+        is_float = reads_floats(parts[0].quant_type, rec.planes)
+        is_tiled = not is_float and rows > MAX_TOKENS and rec.planes == 1
+        launcher: Callable[..., Launch] = partial(matvec, planes=rec.planes)
+        if is_tiled and rec.features.has("tensor-cores"):
+            launcher = matvec_tiled
+        x = rec.of(self.x) if is_float else rec.quantised_of(self.x)
+        return launcher(x, parts, tokens=rows, residual=self._residual, scale=self.scale)
 
 
-def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _groups(parts: Sequence[MatvecPart]) -> Iterator[list[MatvecPart]]:
     """Yields the parts of each launch: adjacent ones of one quant type, at most MAX_PARTS."""
-    for _, same in groupby(parts, key=lambda part: part.matrix.quant_type):
+    for _, same in groupby(parts, key=lambda part: part.quant_type):
         group = list(same)
         for start in range(0, len(group), MAX_PARTS):
             yield group[start : start + MAX_PARTS]
 
 
-def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yields the parts of each launch for one token: adjacent ones, at most MAX_PARTS.
-
-    They have one quant type, or several quant types without float types.
-    """
-    group: list[Part] = []
+def _mixed_groups(parts: Sequence[MatvecPart]) -> Iterator[list[MatvecPart]]:
+    """Yields the parts of each launch for one token: adjacent ones that fit together."""
+    group: list[MatvecPart] = []
     for part in parts:
         if group and not _fits_together([*group, part]):
             yield group
@@ -193,6 +154,7 @@ def _mixed_groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
         yield group
 
 
-def _fits_together(parts: Sequence[Part]) -> bool:
-    types = {part.matrix.quant_type for part in parts}
+def _fits_together(parts: Sequence[MatvecPart]) -> bool:
+    """Returns True if one launch can have parts of these types: of one, or of no float type."""
+    types = {part.quant_type for part in parts}
     return len(parts) <= MAX_PARTS and (len(types) == 1 or not types & FLOAT_TYPES)

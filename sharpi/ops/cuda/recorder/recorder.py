@@ -81,23 +81,17 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         return out
 
     def embed(self, table: Matrix, scale: float) -> RecordedTensor:
-        rec, inputs = self._recording, self._inputs
+        rec = self._recording
         check_type(table.quant_type)
         rec.weights.register(table.data)
         out = rec.value(table.columns)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield elementwise.embed(
-                rec.weights.span(table.data),
-                inputs.ids,
-                rec.of(out),
-                quant_type=table.quant_type,
-                tokens=step.tokens,
-                columns=table.columns,
+        rec.append_launch(
+            lambda step: elementwise.embed(
+                rec.weights.span(table.data), self._inputs.ids, rec.of(out),
+                quant_type=table.quant_type, tokens=step.tokens, columns=table.columns,
                 scale=scale * table.scale,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def linear(self, x: RecordedTensor, matrices: Sequence[Matrix]) -> list[RecordedTensor]:
@@ -142,39 +136,24 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
     ) -> None:
         rec = self._recording
         rec.read_floats(logits)
-        if router.bias is not None:
-            rec.weights.register(router.bias)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield route.route(
-                rec.of(logits),
-                rec.weights.optional(router.bias),
-                rec.of(ids) if ids.routes is None else ids.routes.span(step),
-                rec.of(weights),
-                tokens=step.rows(logits.rows),
-                experts=router.num_experts,
-                used=router.num_used,
-                scoring=router.scoring,
-                normalise=router.normalise,
-                scale=router.scale,
-                num_groups=router.num_groups,
-                groups_used=router.groups_used,
+        rec.weights.register(router.bias)
+        rec.append_launch(
+            lambda step: route.route(
+                rec.of(logits), rec.weights.optional(router.bias),
+                rec.of(ids) if ids.routes is None else ids.routes.span(step), rec.of(weights),
+                router, tokens=step.rows(logits.rows),
                 route_time=self._route_time(router, ids, step),
             )
-
-        rec.append(calls)
+        )  # fmt: skip
 
     def _route_time(self, router: Router, ids: RecordedTensor, step: StepShape) -> Span | None:
-        """Returns the int64 for the time at which a layer's route was known.
-
-        Returns None if the layer's experts are not prefetched.
-        """
+        """Returns the int64 for the time of the route; None if no experts are prefetched."""
         slotted, is_own = self._expert_weights.slotted, ids.routes is not None
-        if slotted is None or not (is_own and step.predicts):
+        if slotted is None or not (
+            is_own and step.predicts and slotted.fetches_early(router.layer)
+        ):
             return None
-        return (
-            slotted.tables.route_time(router.layer) if slotted.fetches_early(router.layer) else None
-        )
+        return slotted.tables.route_time(router.layer)
 
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router
@@ -191,10 +170,9 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             ids, weights = (rec.value(router.num_used, Rows.PREDICTED) for _ in range(2))
             self._choose(logits, router, ids, weights)
         values = (x, h, logits, ids, weights)
-        made = RoutePrediction(
-            router.layer, ids, tuple(operations), values, is_for_host=is_for_host
+        self._route_predictions.add(
+            RoutePrediction(router.layer, ids, tuple(operations), values, is_for_host=is_for_host)
         )
-        self._route_predictions.add(made)
 
     def experts(
         self,
@@ -232,18 +210,12 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         rec = self._recording
         rec.read_floats(x)
         out = rec.value(x.width, Rows.OUTPUTS)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            if step.outputs:
-                yield elementwise.gather(
-                    rec.of(x),
-                    self._inputs.output_rows,
-                    rec.of(out),
-                    outputs=step.outputs,
-                    width=x.width,
-                )
-
-        rec.append(calls)
+        rec.append_launch(
+            lambda step: elementwise.gather(
+                rec.of(x), self._inputs.output_rows, rec.of(out),
+                outputs=step.outputs, width=x.width,
+            )
+        )  # fmt: skip
         return out
 
     def finish(self, logits: RecordedTensor, hidden: RecordedTensor | None = None) -> GpuProgram:
@@ -259,23 +231,12 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         def calls(step: StepShape) -> Iterable[Call]:
             if step.largest:
                 yield elementwise.argmax(
-                    rec.of(logits),
-                    self._outputs.largest,
-                    rows=1,
-                    width=logits.width,
-                    next_inputs=self._inputs.first,
-                )
+                    rec.of(logits), self._outputs.largest,
+                    rows=1, width=logits.width, next_inputs=self._inputs.first,
+                )  # fmt: skip
 
         rec.append(calls)
-        operations = self._recording.finish()
         return GpuProgram(
-            self._recording,
-            operations,
-            self._inputs,
-            self._outputs,
-            logits,
-            self._router_logits,
-            self._expert_weights,
-            self._states,
-            hidden,
-        )
+            rec, rec.finish(), self._inputs, self._outputs, logits, self._router_logits,
+            self._expert_weights, self._states, hidden,
+        )  # fmt: skip

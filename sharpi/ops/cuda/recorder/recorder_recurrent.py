@@ -1,12 +1,10 @@
 """Records the operations of recurrent layers for the GPU; each step names the states it uses."""
 
-from collections.abc import Iterable
-
 from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.launchers import recurrent
 from sharpi.ops.cuda.launchers.recurrent import MAX_KEYS, StateSlice
-from sharpi.ops.cuda.recorded import Call, RecordedTensor, StepShape
+from sharpi.ops.cuda.recorded import RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.interface import FloatArray
@@ -36,25 +34,15 @@ class RecurrentOnGpu:
         silu: bool,
     ) -> RecordedTensor:
         rec = self._recording
-        rec.weights.register(weight)
-        if bias is not None:
-            rec.weights.register(bias)
+        rec.weights.register(weight, bias)
         rec.read_floats(x)
         out = rec.value(shape.channels)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield recurrent.convolve(
-                rec.of(x),
-                rec.weights.span(weight),
-                rec.weights.optional(bias),
-                rec.of(out),
-                self._state_slice(shape, step),
-                shape=shape,
-                tokens=step.tokens,
-                silu=silu,
+        rec.append_launch(
+            lambda step: recurrent.convolve(
+                rec.of(x), rec.weights.span(weight), rec.weights.optional(bias), rec.of(out),
+                self._state_slice(shape, step), shape=shape, tokens=step.tokens, silu=silu,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def delta_net(
@@ -68,18 +56,16 @@ class RecurrentOnGpu:
         if shape.key_dim > MAX_KEYS:
             raise_unsupported(f"delta nets with keys of {shape.key_dim} values")
         rec = self._recording
-        for array in (rates.a, rates.dt_bias):
-            rec.weights.register(array)
+        rec.weights.register(rates.a, rates.dt_bias)
         rec.read_floats(qkv, beta, alpha)
         out = rec.value(shape.num_value_heads * shape.value_dim)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            inputs = rec.of(qkv), rec.of(beta), rec.of(alpha)
-            rates_of_heads = rec.weights.span(rates.a), rec.weights.span(rates.dt_bias)
-            given = (*inputs, *rates_of_heads, rec.of(out), self._state_slice(shape, step))
-            yield recurrent.delta_net(*given, shape=shape, tokens=step.tokens)
-
-        rec.append(calls)
+        span = rec.weights.span
+        rec.append_launch(
+            lambda step: recurrent.delta_net(
+                rec.of(qkv), rec.of(beta), rec.of(alpha), span(rates.a), span(rates.dt_bias),
+                rec.of(out), self._state_slice(shape, step), shape=shape, tokens=step.tokens,
+            )
+        )  # fmt: skip
         return out
 
     def mamba2(
@@ -93,20 +79,16 @@ class RecurrentOnGpu:
         if shape.state_size > MAX_KEYS:
             raise_unsupported(f"Mamba-2 states of {shape.state_size} keys")
         rec = self._recording
-        for array in (rates.a, skip, rates.dt_bias):
-            rec.weights.register(array)
+        rec.weights.register(rates.a, skip, rates.dt_bias)
         rec.read_floats(xbc, dt)
         out = rec.value(shape.num_heads * shape.head_dim)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            span = rec.weights.span
-            rates_of_heads = span(rates.a), span(skip), span(rates.dt_bias)
-            given = (rec.of(xbc), rec.of(dt), *rates_of_heads, rec.of(out))
-            yield recurrent.mamba2(
-                *given, self._state_slice(shape, step), shape=shape, tokens=step.tokens
+        span = rec.weights.span
+        rec.append_launch(
+            lambda step: recurrent.mamba2(
+                rec.of(xbc), rec.of(dt), span(rates.a), span(skip), span(rates.dt_bias),
+                rec.of(out), self._state_slice(shape, step), shape=shape, tokens=step.tokens,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def _state_slice(self, shape: RecurrentShape, step: StepShape) -> StateSlice:

@@ -1,7 +1,8 @@
 """Records norms, rotations, sums, splits and joins for the GPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from sharpi.device.launch import Launch
 from sharpi.ops.cuda.launchers import elementwise, rms_norm
 from sharpi.ops.cuda.launchers.attention.heads import (
     HeadNorm,
@@ -38,65 +39,41 @@ class RowsOnGpu:
             return normed
         rec.read_floats(x)
         out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield rms_norm.rms_norm(
-                rec.of(x),
-                rec.weights.span(weight),
-                rec.floats_if_read(out),
-                rec.at(out.quantised),
-                tokens=step.rows(x.rows),
-                width=x.width // groups,
-                groups=groups,
-                weight_per_group=per_group,
-                epsilon=epsilon,
-                planes=rec.planes,
+        rec.append_launch(
+            lambda step: rms_norm.rms_norm(
+                rec.of(x), rec.weights.span(weight), rec.floats_if_read(out), rec.at(out.quantised),
+                tokens=step.rows(x.rows), width=x.width // groups, groups=groups,
+                weight_per_group=per_group, epsilon=epsilon, planes=rec.planes,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def layer_norm(
         self, x: RecordedTensor, weight: FloatArray, bias: FloatArray, epsilon: float
     ) -> RecordedTensor:
         rec = self._recording
-        for array in (weight, bias):
-            rec.weights.register(array)
+        rec.weights.register(weight, bias)
         rec.read_floats(x)
         out = rec.value(x.width, x.rows, can_quantise=rec.planes > 0)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield elementwise.layer_norm(
-                rec.of(x),
-                rec.weights.span(weight),
-                rec.weights.span(bias),
-                rec.floats_if_read(out),
-                rec.at(out.quantised),
-                tokens=step.rows(x.rows),
-                width=x.width,
-                epsilon=epsilon,
-                planes=rec.planes,
+        rec.append_launch(
+            lambda step: elementwise.layer_norm(
+                rec.of(x), rec.weights.span(weight), rec.weights.span(bias),
+                rec.floats_if_read(out), rec.at(out.quantised),
+                tokens=step.rows(x.rows), width=x.width, epsilon=epsilon, planes=rec.planes,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def rope_angles(self, table: RopeTable) -> RecordedTensor:
         rec, half = self._recording, len(table.frequencies)
         rec.weights.register(table.frequencies)
         out = rec.value(2 * half)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield rope_angles(
-                rec.weights.span(table.frequencies),
-                self._inputs.positions,
-                rec.of(out),
-                tokens=step.tokens,
-                half=half,
-                scale=table.scale,
+        rec.append_launch(
+            lambda step: rope_angles(
+                rec.weights.span(table.frequencies), self._inputs.positions, rec.of(out),
+                tokens=step.tokens, half=half, scale=table.scale,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
     def rope(
@@ -124,73 +101,58 @@ class RowsOnGpu:
         rec = self._recording
         rec.read_floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            yield elementwise.add_scaled(
-                None if a is None else rec.of(a),
-                rec.of(b),
-                rec.of(out),
-                count=step.rows(b.rows) * b.width,
-                scale=scale,
+        rec.append_launch(
+            lambda step: elementwise.add_scaled(
+                None if a is None else rec.of(a), rec.of(b), rec.of(out),
+                count=step.rows(b.rows) * b.width, scale=scale,
             )
-
-        rec.append(calls)
+        )  # fmt: skip
         return out
 
-    def sigmoid(self, x: RecordedTensor) -> RecordedTensor:
-        rec = self._recording
-        rec.read_floats(x)
-        rec.append(lambda step: [elementwise.sigmoid(rec.of(x), count=step.rows(x.rows) * x.width)])
+    def _in_place(
+        self, x: RecordedTensor, make: Callable[[StepShape], Launch], *read: RecordedTensor
+    ) -> RecordedTensor:
+        """Appends a launch that changes x, and returns the changed value; it also reads `read`."""
+        self._recording.read_floats(*read, x)
+        self._recording.append_launch(make)
         return x.changed()
 
-    def soft_cap(self, x: RecordedTensor, cap: float) -> RecordedTensor:
-        rec = self._recording
-        rec.read_floats(x)
-        rec.append(
-            lambda step: [
-                elementwise.soft_cap(rec.of(x), count=step.rows(x.rows) * x.width, cap=cap)
-            ]
+    def sigmoid(self, x: RecordedTensor) -> RecordedTensor:
+        of = self._recording.of
+        return self._in_place(
+            x, lambda step: elementwise.sigmoid(of(x), count=step.rows(x.rows) * x.width)
         )
-        return x.changed()
+
+    def soft_cap(self, x: RecordedTensor, cap: float) -> RecordedTensor:
+        of = self._recording.of
+        return self._in_place(
+            x, lambda step: elementwise.soft_cap(of(x), count=step.rows(x.rows) * x.width, cap=cap)
+        )
 
     def scale_by_position(
         self, x: RecordedTensor, interval: int, rate: float, offset: int
     ) -> RecordedTensor:
-        rec = self._recording
-        rec.read_floats(x)
-        rec.append(
-            lambda step: [
-                scale_by_position(
-                    rec.of(x),
-                    self._inputs.positions,
-                    tokens=step.tokens,
-                    width=x.width,
-                    interval=interval,
-                    rate=rate,
-                    offset=offset,
-                )
-            ]
-        )
-        return x.changed()
+        rec, sizes = self._recording, {"interval": interval, "offset": offset}
+        return self._in_place(
+            x,
+            lambda step: scale_by_position(
+                rec.of(x), self._inputs.positions,
+                tokens=step.tokens, width=x.width, rate=rate, **sizes,
+            ),
+        )  # fmt: skip
 
     def gate_heads(
         self, gate: RecordedTensor, x: RecordedTensor, activation: HeadGate
     ) -> RecordedTensor:
-        rec = self._recording
-        rec.read_floats(gate, x)
-        rec.append(
-            lambda step: [
-                gate_heads(
-                    rec.of(x),
-                    rec.of(gate),
-                    tokens=step.tokens,
-                    width=x.width,
-                    num_gates=gate.width,
-                    activation=activation,
-                )
-            ]
-        )
-        return x.changed()
+        of = self._recording.of
+        return self._in_place(
+            x,
+            lambda step: gate_heads(
+                of(x), of(gate),
+                tokens=step.tokens, width=x.width, num_gates=gate.width, activation=activation,
+            ),
+            gate,
+        )  # fmt: skip
 
     def split(
         self, x: RecordedTensor, widths: Sequence[int], groups: int = 1
@@ -214,12 +176,12 @@ class RowsOnGpu:
         rec = self._recording
         rec.read_floats(x)
         rec.extend_lifetime(x.floats)
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            spans = [None if out is None else rec.of(out) for out in outs]
-            yield elementwise.split(rec.of(x), spans, widths, runs=groups * step.rows(x.rows))
-
-        rec.append(calls)
+        rec.append_launch(
+            lambda step: elementwise.split(
+                rec.of(x), [None if out is None else rec.of(out) for out in outs], widths,
+                runs=groups * step.rows(x.rows),
+            )
+        )  # fmt: skip
 
     def join(
         self, first: RecordedTensor, second: RecordedTensor, groups: int = 1
@@ -228,12 +190,12 @@ class RowsOnGpu:
         rec.read_floats(first, second)
         out = rec.value(first.width + second.width, first.rows)
         widths = first.width // groups, second.width // groups
-
-        def calls(step: StepShape) -> Iterable[Call]:
-            spans = rec.of(first), rec.of(second), rec.of(out)
-            yield elementwise.join(*spans, widths=widths, runs=groups * step.rows(first.rows))
-
-        rec.append(calls)
+        rec.append_launch(
+            lambda step: elementwise.join(
+                rec.of(first), rec.of(second), rec.of(out),
+                widths=widths, runs=groups * step.rows(first.rows),
+            )
+        )  # fmt: skip
         return out
 
     def gated(
@@ -248,14 +210,9 @@ class RowsOnGpu:
             for target, planes in targets:
                 if target is not None:
                     yield experts.activate(
-                        rec.of(gate),
-                        rec.of(x),
-                        target,
-                        activation=activation,
-                        items=step.rows(x.rows),
-                        rows=x.width,
-                        hidden_planes=planes,
-                    )
+                        rec.of(gate), rec.of(x), target, activation=activation,
+                        items=step.rows(x.rows), rows=x.width, hidden_planes=planes,
+                    )  # fmt: skip
 
         rec.append(calls)
         return out

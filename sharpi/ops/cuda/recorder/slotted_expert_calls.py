@@ -9,6 +9,7 @@ from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
+from sharpi.ops.cuda.launchers.experts.experts import Items
 from sharpi.ops.cuda.launchers.experts.host_items import Wait
 from sharpi.ops.cuda.recorded import (
     Call,
@@ -206,9 +207,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):
             some = replace(self, launches=self.launches.from_token(first))
-            assert some.launches.ids is not None
-            count = min(stride, tokens - first)
-            yield from some._with_host(parts, some.launches.ids, count, wait)
+            yield from some._with_host(parts, min(stride, tokens - first), wait)
 
     def _predictions(self, step: StepShape | None) -> Iterator[Call]:
         """Yields the calls that pass the experts predicted for the next layer to the host."""
@@ -217,32 +216,24 @@ class SlottedExpertCalls(Struct, frozen=True):
         if step is None or prediction is None or not (prediction.is_for_host and step.predicts):
             return
         yield from prediction.wait_for_prediction(step)
+        ids, tokens = self.launches.recording.of(prediction.ids), step.rows(Rows.PREDICTED)
         yield self.expert_weights.host.predict(
-            self.launches.recording.of(prediction.ids),
-            slotted.decode_matrices(prediction.layer)[0].addresses,
-            layer=prediction.layer, tokens=step.rows(Rows.PREDICTED),
-            used=prediction.ids.width,
+            Items(ids, tokens, prediction.ids.width),
+            slotted.decode_matrices(prediction.layer)[0].addresses, layer=prediction.layer,
         )  # fmt: skip
 
-    def _with_host(self, parts: Parts, ids: Span, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields the calls by which host and GPU compute experts at the same time.
-
-        The host computes the missed ones.
-        """
+    def _with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
+        """Yields the calls by which the host computes missed experts beside the GPU."""
         launches, host = self.launches, self.expert_weights.host
-        ffn, host_rows = launches.ffn, launches.at(launches.scratch.host_rows)
-        sizes = {"tokens": tokens, "used": ffn.used}
+        host_rows = launches.at(launches.scratch.host_rows)
+        yield from self._predictions(launches.step)
         yield from host.request(
-            ids, parts[0].addresses, launches.input, launches.input_weights, host_rows,
-            columns=launches.x.width, predictions=self._predictions(launches.step), **sizes,
+            launches.total(tokens).items, parts[0].addresses, launches.input,
+            launches.input_weights, host_rows, columns=launches.x.width,
         )  # fmt: skip
         if tokens >= GROUPED_TOKENS or launches.uses_f16_rows:
             yield from launches.grouped(parts, tokens)
         else:
             yield from launches.item_values(parts, tokens)
-        yield from host.merge(
-            launches.values, host_rows, ids, launches.weights, launches.sums,
-            layer=self.layer, rows=ffn.expert_weights.down.rows,
-            residual=launches.residual, scale=ffn.scale, wait=wait,
-            **sizes,
-        )  # fmt: skip
+        total = launches.total(tokens)
+        yield from host.merge(launches.values, host_rows, total, layer=self.layer, wait=wait)

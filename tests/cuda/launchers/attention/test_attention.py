@@ -34,27 +34,22 @@ def attend(
     queries = case.queries()[tokens]
     positions = np.array(case.positions, np.int32)[tokens]
     columns, count = case.num_heads * case.value_dim, len(positions)
-    sizes = {"tokens": count, "num_heads": case.num_heads, "value_dim": case.value_dim}
     limit = max_positions or len(keys)
-    scratch = empty(device, scratch_bytes(**sizes, max_positions=limit))
+    scratch = empty(device, scratch_bytes(case.shape, count, limit))
     out = empty(device, count * columns * 4)
     quantised = empty(device, count * activation_bytes(columns, planes)) if planes else None
     sinks = case.sinks()
+    pages = [
+        upload(device, pack_pages(rows, kind, table, num_pages + 2))
+        for rows, kind in ((keys, case.types.keys), (values, case.types.values))
+    ]
     launches = attention(
         upload(device, queries),
-        upload(device, pack_pages(keys, case.types.keys, table, num_pages + 2)),
-        None
-        if case.values_in_keys
-        else upload(device, pack_pages(values, case.types.values, table, num_pages + 2)),
+        (pages[0], None if case.values_in_keys else pages[1]),
         *(out, quantised, scratch),
-        **sizes,
         cache_slice=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
-        num_kv_heads=case.num_kv_heads,
-        key_dim=case.key_dim,
-        scale=case.scale,
-        window=case.window,
-        is_chunked=case.is_chunked,
-        soft_cap=case.soft_cap,
+        shape=case.shape,
+        tokens=count,
         sinks=None if sinks is None else upload(device, sinks),
         planes=planes,
         max_positions=limit,
@@ -196,18 +191,17 @@ def test_sequences_have_pages_of_their_own(device: Device) -> None:
         upload(device, np.stack([pages[s][kind][page] for page, s in enumerate(of_page)]))
         for kind in (0, 1)
     ]
-    sizes = {"num_heads": 3, "value_dim": 64, "max_positions": 320}
-    common = {"num_kv_heads": 1, "key_dim": 64, "scale": 0.125, "window": 0, "soft_cap": 0.0}
 
     def run(rows: slice, cache: list[Span], **whose: Any) -> Array:
         queries, positions = case.queries()[rows], np.array(case.positions, np.int32)[rows]
         count = len(positions)
         cache_slice = KvCacheSlice(positions=upload(device, positions), types=case.types, **whose)
         out = empty(device, count * 3 * 64 * 4)
-        scratch = empty(device, scratch_bytes(tokens=count, **sizes))
+        scratch = empty(device, scratch_bytes(case.shape, count, 320))
         for launch in attention(
-            *(upload(device, queries), *cache, out, None, scratch),
-            **(common | sizes), cache_slice=cache_slice, tokens=count, sinks=None, planes=0,
+            *(upload(device, queries), (cache[0], cache[1]), out, None, scratch),
+            cache_slice=cache_slice, shape=case.shape, tokens=count, sinks=None, planes=0,
+            max_positions=320,
         ):  # fmt: skip
             device.launch(launch)
         return read(device, out, np.float32, (count, 3 * 64))

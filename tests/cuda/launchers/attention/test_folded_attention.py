@@ -27,6 +27,7 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     heads,
 )
 from sharpi.ops.cuda.matvec_layout import activation_bytes
+from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvTypes
 
 POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans
@@ -112,17 +113,18 @@ class World:
             upload(device, tables), upload(device, np.array(POSITIONS, np.int32)), c.types,
             upload(device, np.arange(count, dtype=np.int32)), len(tables) // count,
         )  # fmt: skip
-        shape = {"tokens": count, "num_heads": c.num_heads, "value_dim": c.dim}
-        scratch = empty(device, scratch_bytes(**shape, max_positions=1024))
+        shape = AttentionShape(
+            0, c.num_heads, c.num_kv_heads, c.dim, c.dim, c.dim**-0.5, c.window
+        )  # fmt: skip
+        scratch = empty(device, scratch_bytes(shape, count, 1024))
         self.out = empty(device, 4 * count * c.num_heads * c.dim)
         self.quantised = empty(device, count * activation_bytes(c.num_heads * c.dim, 1))
         self.launches: tuple[Launch, Launch, Launch] = (
             heads(groups, tokens=count, cache_slice=cache_slice),
             *attention(
-                spans[0], *self.pages, self.out, self.quantised, scratch, cache_slice=cache_slice,
-                num_kv_heads=c.num_kv_heads, key_dim=c.dim, scale=c.dim**-0.5, window=c.window,
-                soft_cap=0.0, planes=1, max_positions=1024, sinks=None,
-                hadamard=c.hadamard, in_tiles=c.in_tiles, **shape,
+                spans[0], (self.pages[0], self.pages[1]), self.out, self.quantised, scratch,
+                cache_slice=cache_slice, shape=shape, tokens=count, planes=1, max_positions=1024,
+                sinks=None, hadamard=c.hadamard, in_tiles=c.in_tiles,
             ),
         )  # fmt: skip
 

@@ -31,19 +31,11 @@ def attend(device: Device, case: Case) -> Array:
     device.launch(
         tiled_attention(
             upload(device, case.queries()),
-            stored[0],
-            None if case.values_in_keys else stored[1],
+            (stored[0], None if case.values_in_keys else stored[1]),
             out,
             cache_slice=KvCacheSlice(upload(device, table), upload(device, positions), case.types),
+            shape=case.shape,
             tokens=len(positions),
-            num_heads=case.num_heads,
-            num_kv_heads=case.num_kv_heads,
-            key_dim=case.key_dim,
-            value_dim=case.value_dim,
-            scale=case.scale,
-            window=case.window,
-            is_chunked=case.is_chunked,
-            soft_cap=case.soft_cap,
             sinks=None if sinks is None else upload(device, sinks),
             hadamard=case.hadamard,
         )

@@ -18,6 +18,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import experts
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
 from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Activation
 
@@ -28,24 +29,14 @@ EXPERTS, USED, TOKENS, ROWS = 4, 3, 2, 64
 class Case:
     """A launch's sizes and arguments."""
 
-    quant_type: QuantType
     planes: int
     columns: int
     ids: Array
     gate: StackedExperts
     up: StackedExperts
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        tokens, used = self.ids.shape
-        rows = self.gate.dense.shape[1]
-        return {
-            "tokens": tokens,
-            "used": used,
-            "columns": self.columns,
-            "rows": rows,
-            "planes": self.planes,
-        }
+    def items(self, device: Device) -> Items:
+        return Items(upload(device, self.ids), *self.ids.shape)
 
 
 def _case(
@@ -61,9 +52,7 @@ def _case(
     expert_weights = (
         stacked_experts(device, quant_type, shape, seed, has_factors=has_factors) for seed in (1, 2)
     )
-    return Case(
-        quant_type, planes, columns, random_routes(tokens, EXPERTS, USED)[0], *expert_weights
-    )
+    return Case(planes, columns, random_routes(tokens, EXPERTS, USED)[0], *expert_weights)
 
 
 def _planes(quant_type: QuantType) -> tuple[int, ...]:
@@ -81,11 +70,10 @@ def _gate_up(device: Device, case: Case, x: Span, activation: Activation) -> Arr
     rows = case.gate.dense.shape[1]
     hidden = empty(device, 4 * items * rows)
     launch = experts.gate_up(
-        *(x, upload(device, case.ids), case.gate.part, case.up.part, hidden),
-        quant_type=case.quant_type,
+        *(x, case.items(device), case.gate.part, case.up.part, hidden),
         activation=activation,
         hidden_planes=0,
-        **case.sizes,
+        planes=case.planes,
     )
     device.launch(launch)
     return read(device, hidden, np.float32, (items, rows))
@@ -118,11 +106,10 @@ def test_hidden_values_are_rounded(device: Device, hidden_planes: int) -> None:
     floats = _gate_up(device, case, x, Activation.SILU)
     quantised = empty(device, case.ids.size * activation_bytes(ROWS, hidden_planes))
     launch = experts.gate_up(
-        *(x, upload(device, case.ids), case.gate.part, case.up.part, quantised),
-        quant_type=case.quant_type,
+        *(x, case.items(device), case.gate.part, case.up.part, quantised),
         activation=Activation.SILU,
         hidden_planes=hidden_planes,
-        **case.sizes,
+        planes=case.planes,
     )
     device.launch(launch)
     seen = quantised_values(device, quantised, case.ids.size, ROWS, hidden_planes)
@@ -139,8 +126,7 @@ def test_products_and_activation_apart(device: Device, quant_type: QuantType, pl
     halves = []
     for stacked in (case.gate, case.up):
         out = empty(device, fused.nbytes)
-        spans = x.span, upload(device, case.ids), stacked.part, out
-        device.launch(experts.product(*spans, quant_type=quant_type, **case.sizes))
+        device.launch(experts.product(x.span, case.items(device), stacked.part, out, planes=planes))
         halves.append(out)
     hidden = empty(device, fused.nbytes)
     sizes = {"items": case.ids.size, "rows": 33, "hidden_planes": 0}
@@ -165,10 +151,9 @@ def test_weighed_inputs(device: Device) -> None:
     weights = random_routes(TOKENS, EXPERTS, USED)[1]
     out = empty(device, 4 * case.ids.size * 33)
     launch = experts.product(
-        *(x.span, upload(device, case.ids), case.up.part, out),
-        quant_type=case.quant_type,
+        *(x.span, case.items(device), case.up.part, out),
+        planes=0,
         input_weights=upload(device, weights),
-        **case.sizes,
     )
     device.launch(launch)
     weighed = np.repeat(x.seen, USED, axis=0) * weights.reshape(-1, 1)
@@ -185,14 +170,9 @@ def test_down(device: Device, quant_type: QuantType) -> None:
         hidden = operand(device, random_tokens(TOKENS * USED, case.columns), planes)
         residual = random_tokens(TOKENS, rows)
         out = upload(device, residual)
-        launch = experts.down(
-            *(hidden.span, upload(device, ids), upload(device, weights), case.up.part, out),
-            quant_type=quant_type,
-            residual=out,
-            scale=0.5,
-            **case.sizes,
-        )
-        device.launch(launch)
+        items = Items(upload(device, ids), TOKENS, USED)
+        total = RoutedSum(items, rows, out, upload(device, weights), residual=out, scale=0.5)
+        device.launch(experts.down(hidden.span, case.up.part, total, planes=planes))
         values = item_products(case.up, ids, hidden.seen).reshape(TOKENS, USED, rows)
         expected = residual + 0.5 * np.einsum("tu,tur->tr", weights, values)
         _close(read(device, out, np.float32, (TOKENS, rows)), expected, planes)
@@ -207,12 +187,12 @@ def test_experts_are_summed_in_ascending_order(device: Device) -> None:
     for order in ([0, 1, 2], [2, 0, 1]):
         rows = hidden.reshape(TOKENS, USED, -1)[:, order].reshape(TOKENS * USED, -1)
         named = operand(device, rows.astype(np.float32), 1).span
-        spans = (upload(device, np.ascontiguousarray(v[:, order])) for v in (ids, weights))
-        out = empty(device, 4 * TOKENS * ROWS)
-        launch = experts.down(
-            named, *spans, case.up.part, out, quant_type=case.quant_type, **case.sizes
+        listed, factors = (
+            upload(device, np.ascontiguousarray(v[:, order])) for v in (ids, weights)
         )
-        device.launch(launch)
+        out = empty(device, 4 * TOKENS * ROWS)
+        total = RoutedSum(Items(listed, TOKENS, USED), ROWS, out, factors)
+        device.launch(experts.down(named, case.up.part, total, planes=1))
         outs.append(read(device, out, np.float32, (TOKENS, ROWS)))
     np.testing.assert_array_equal(*outs)
 
@@ -223,10 +203,8 @@ def test_a_dense_feed_forward_is_expert_0(device: Device, quant_type: QuantType)
     stacked = stacked_experts(device, quant_type, (1, 70, 256), has_bias=False)
     hidden = operand(device, random_tokens(3, 256), planes)
     out = empty(device, 4 * 3 * 70)
-    sizes = {"tokens": 3, "used": 1, "columns": 256, "rows": 70, "planes": planes}
-    device.launch(
-        experts.down(hidden.span, None, None, stacked.part, out, quant_type=quant_type, **sizes)
-    )
+    total = RoutedSum(Items(None, 3), 70, out)
+    device.launch(experts.down(hidden.span, stacked.part, total, planes=planes))
     expected = item_products(stacked, np.zeros((3, 1), int), hidden.seen)
     _close(read(device, out, np.float32, (3, 70)), expected, planes)
 
@@ -237,8 +215,8 @@ def test_every_number_of_experts(device: Device, used: int) -> None:
     ids, weights = random_routes(1, 32, used)
     hidden = operand(device, random_tokens(used, 64), 1)
     out = empty(device, 4 * 9)
-    sizes = {"tokens": 1, "used": used, "columns": 64, "rows": 9, "planes": 1}
-    spans = hidden.span, upload(device, ids), upload(device, weights), stacked.part, out
-    device.launch(experts.down(*spans, quant_type=QuantType.Q4_0, **sizes))
+    items = Items(upload(device, ids), 1, used)
+    total = RoutedSum(items, 9, out, upload(device, weights))
+    device.launch(experts.down(hidden.span, stacked.part, total, planes=1))
     expected = weights.astype(np.float64) @ item_products(stacked, ids, hidden.seen)
     _close(read(device, out, np.float32, (1, 9)), expected, 1)

@@ -1,7 +1,6 @@
 """Tiles of F16 and BF16 experts give the products of float64 within the rounding of f16."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +13,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import experts_grouped
-from sharpi.ops.cuda.launchers.experts.experts_grouped import supports_f16_tiles
+from sharpi.ops.cuda.launchers.experts.experts_grouped import Groups, supports_f16_tiles
 from sharpi.ops.cuda.launchers.experts.route import group_routes
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows, to_f16
 from sharpi.ops.cuda.matvec_layout import activation_bytes
@@ -51,7 +50,7 @@ def routes_of(device: Device, counts: tuple[int, ...]) -> Routes:
 def in_f16(device: Device, x: Array) -> tuple[F16Rows, Array]:
     """Returns rows in f16 on the device, and their values."""
     out = F16Rows(empty(device, 2 * x.size), empty(device, 4 * len(x)))
-    device.launch(to_f16(upload(device, x), *out, tokens=len(x), width=x.shape[1]))
+    device.launch(to_f16(upload(device, x), out, tokens=len(x), width=x.shape[1]))
     halves = read(device, out.rows, np.float16, x.shape).astype(np.float64)
     return out, halves * read(device, out.scales, np.float32, (len(x), 1))
 
@@ -74,21 +73,13 @@ def product(
     routes: Routes,
     stacked: StackedExperts,
     x: F16Rows | Span,
-    quant_type: QuantType,
-    **options: Any,
+    used: int = USED,
 ) -> Array:
     """Returns the products of all items, (items, rows); those of absent experts are 7."""
-    experts_, rows, columns = stacked.dense.shape
+    experts, rows, _ = stacked.dense.shape
     out = upload(device, np.full((routes.ids.size, rows), 7, np.float32))
-    sizes = {"columns": columns, "rows": rows, "planes": 0, "experts": experts_}
-    launch = experts_grouped.product(
-        x,
-        *routes.lists,
-        stacked.part,
-        out,
-        quant_type=quant_type,
-        **({"used": USED} | sizes | options),
-    )
+    groups, part = Groups(*routes.lists, experts, used), stacked.part
+    launch = experts_grouped.product(x, groups, part, out, planes=0)
     assert launch.kernel.file == (
         "experts_grouped_product" if isinstance(x, Span) else "experts_f16_product"
     )
@@ -111,11 +102,11 @@ def test_product(
     stacked = stacked_experts(device, quant_type, shape, has_factors=True)
     x = random_tokens(len(routes.ids), columns)
     rounded, seen = in_f16(device, x)
-    found = product(device, routes, stacked, rounded, quant_type)
+    found = product(device, routes, stacked, rounded)
     assert relative_error(found, item_products(stacked, routes.ids, seen)) <= EXACT_ERROR
     most = error_of_f16(stacked, routes.ids, x)
     assert (np.abs(found - item_products(stacked, routes.ids, x)) <= most).all()
-    floats = product(device, routes, stacked, upload(device, x), quant_type)
+    floats = product(device, routes, stacked, upload(device, x))
     assert (np.abs(found - floats) <= most).all()
 
 
@@ -127,13 +118,13 @@ def test_an_item_has_the_same_bits_alone_and_among_others(
     routes = routes_of(device, MANY)
     stacked = stacked_experts(device, quant_type, (len(MANY), 40, 200))
     x = random_tokens(routes.ids.size, 200)
-    found = product(device, routes, stacked, in_f16(device, x)[0], quant_type, used=1)
+    found = product(device, routes, stacked, in_f16(device, x)[0], used=1)
     for item in (0, 5, 60, 91, int(np.flatnonzero(routes.ids.ravel() == 2)[0])):
         expert = routes.ids.ravel()[item]
         offsets = np.where(np.arange(len(MANY) + 1) > expert, 1, 0).astype(np.int32)
         alone = replace(routes, ids=np.zeros((1, 1)), lists=(upload(device, offsets), None))
         row = in_f16(device, x[item : item + 1])[0]
-        (only,) = product(device, alone, stacked, row, quant_type, used=1)
+        (only,) = product(device, alone, stacked, row, used=1)
         np.testing.assert_array_equal(found[item], only)
 
 
@@ -141,11 +132,11 @@ def test_experts_without_an_address_are_skipped(device: Device) -> None:
     routes = routes_of(device, MANY)
     stacked = stacked_experts(device, QuantType.F16, (len(MANY), 40, 64))
     x, _ = in_f16(device, random_tokens(len(routes.ids), 64))
-    found = product(device, routes, stacked, x, QuantType.F16)
+    found = product(device, routes, stacked, x)
     table = read(device, stacked.part.addresses, np.uint64, (len(MANY),))
     table[0] = 0
     absent = msgspec.structs.replace(stacked.part, addresses=upload(device, table))
-    left = product(device, routes, replace(stacked, part=absent), x, QuantType.F16)
+    left = product(device, routes, replace(stacked, part=absent), x)
     is_first = routes.ids.ravel() == 0
     assert (left[is_first] == 7).all()
     np.testing.assert_array_equal(left[~is_first], found[~is_first])
@@ -163,7 +154,7 @@ def test_weights_of_bf16_that_are_no_normal_halves(device: Device) -> None:
     table = upload(device, np.array([data.address], np.uint64))
     part = msgspec.structs.replace(stacked.part, addresses=table, referenced=(data,))
     x, _ = in_f16(device, np.ones((1, 64), np.float32))
-    found, _ = product(device, routes, replace(stacked, part=part), x, QuantType.BF16)
+    found, _ = product(device, routes, replace(stacked, part=part), x)
     np.testing.assert_array_equal(found[exponents >= -17], values[exponents >= -17])
     assert (np.abs(found - values) <= 2.0**-25).all()
 
@@ -174,7 +165,7 @@ def test_sizes_beyond_f16(device: Device, size: float) -> None:
     stacked = stacked_experts(device, QuantType.F16, (2, 9, 72), has_bias=False)
     x = np.float32(size) * random_tokens(len(routes.ids), 72)
     rounded, seen = in_f16(device, x)
-    found = product(device, routes, stacked, rounded, QuantType.F16)
+    found = product(device, routes, stacked, rounded)
     exact = item_products(stacked, routes.ids, seen)
     assert np.linalg.norm(found / (size or 1) - exact / (size or 1)) <= EXACT_ERROR * max(
         1e-9, np.linalg.norm(exact / (size or 1))
@@ -186,7 +177,7 @@ def test_no_numbers_stay_visible_in_their_own_row(device: Device) -> None:
     stacked = stacked_experts(device, QuantType.F16, (2, 9, 72))
     x = random_tokens(len(routes.ids), 72)
     x[2, 3] = np.nan
-    found = product(device, routes, stacked, in_f16(device, x)[0], QuantType.F16)
+    found = product(device, routes, stacked, in_f16(device, x)[0])
     is_broken = np.isnan(found).reshape(len(x), -1)
     assert is_broken[2].all()
     assert not np.delete(is_broken, 2, axis=0).any()
@@ -197,22 +188,22 @@ def gate_up(
     routes: Routes,
     pair: list[StackedExperts],
     x: F16Rows,
-    quant_type: QuantType,
     hidden_planes: int,
-    **options: Any,
+    input_weights: Span | None = None,
+    is_packed: bool = False,
 ) -> Span:
-    experts_, rows, columns = pair[0].dense.shape
+    experts, rows, _ = pair[0].dense.shape
     row = activation_bytes(rows, hidden_planes) or 4 * rows
     out = empty(device, routes.ids.size * row)
-    sizes = {"experts": experts_, "used": USED, "columns": columns, "rows": rows, "planes": 0}
     device.launch(
         experts_grouped.gate_up(
-            *(x, *routes.lists, pair[0].part, pair[1].part, out),
-            quant_type=quant_type,
+            x,
+            Groups(*routes.lists, experts, USED, is_packed),
+            *(pair[0].part, pair[1].part, out),
             activation=Activation.SILU,
+            planes=0,
             hidden_planes=hidden_planes,
-            **sizes,
-            **options,
+            input_weights=input_weights,
         )
     )
     return out
@@ -225,8 +216,8 @@ def test_gate_up(device: Device, quant_type: QuantType, has_weights: bool) -> No
     shape = len(MANY), rows, columns
     pair = [stacked_experts(device, quant_type, shape, seed, has_factors=True) for seed in (1, 2)]
     x, seen = in_f16(device, random_tokens(len(routes.ids), columns) / 8)
-    weights = {"input_weights": upload(device, routes.weights)} if has_weights else {}
-    out = gate_up(device, routes, pair, x, quant_type, 0, **weights)
+    weights = upload(device, routes.weights) if has_weights else None
+    out = gate_up(device, routes, pair, x, 0, weights)
     found = read(device, out, np.float32, (routes.ids.size, rows))
     if has_weights:
         seen = np.repeat(seen, USED, axis=0) * routes.weights.reshape(-1, 1)
@@ -240,7 +231,7 @@ def test_gate_up_of_packed_items_and_rounded(device: Device) -> None:
     pair = [stacked_experts(device, QuantType.F16, (2, rows, 72), seed) for seed in (1, 2)]
     x, _ = in_f16(device, random_tokens(len(routes.ids), 72) / 8)
     spans = [
-        gate_up(device, routes, pair, x, QuantType.F16, planes, is_packed=is_packed)
+        gate_up(device, routes, pair, x, planes, is_packed=is_packed)
         for planes, is_packed in ((0, False), (0, True), (1, False))
     ]
     shape = routes.ids.size, rows

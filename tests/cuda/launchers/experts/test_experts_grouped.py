@@ -13,6 +13,8 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
+from sharpi.ops.cuda.launchers.experts.experts_grouped import Groups
 from sharpi.ops.cuda.launchers.experts.route import group_routes
 from sharpi.ops.cuda.matvec_layout import activation_bytes
 from sharpi.ops.interface import Activation
@@ -34,6 +36,14 @@ class Routes:
     weights: Span
     offsets: Span
     items: Span
+
+    @property
+    def listed(self) -> Items:
+        return Items(self.ids, TOKENS, USED)
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.offsets, self.items, EXPERTS, USED)
 
 
 def _routes(device: Device) -> Routes:
@@ -58,7 +68,6 @@ def _gate_ups(
     device: Device,
     x: Span,
     expert_weights: tuple[StackedExperts, StackedExperts],
-    quant_type: QuantType,
     planes: int,
     hidden_planes: int,
 ) -> list[Array]:
@@ -67,18 +76,9 @@ def _gate_ups(
     row = activation_bytes(rows, hidden_planes) or 4 * rows
     grouped, single = (empty(device, TOKENS * USED * row) for _ in range(2))
     parts = expert_weights[0].part, expert_weights[1].part
-    sizes = {"used": USED, "columns": _columns(quant_type), "rows": rows, "planes": planes}
-    kind = {"quant_type": quant_type, "activation": Activation.SILU}
-    spans = x, routes.offsets, routes.items, *parts, grouped
-    device.launch(
-        experts_grouped.gate_up(
-            *spans, **kind, experts=EXPERTS, **sizes, hidden_planes=hidden_planes
-        )
-    )
-    spans = x, routes.ids, *parts, single
-    device.launch(
-        experts.gate_up(*spans, **kind, tokens=TOKENS, **sizes, hidden_planes=hidden_planes)
-    )
+    kind = {"activation": Activation.SILU, "planes": planes, "hidden_planes": hidden_planes}
+    device.launch(experts_grouped.gate_up(x, routes.groups, *parts, grouped, **kind))
+    device.launch(experts.gate_up(x, routes.listed, *parts, single, **kind))
     return [read(device, span, np.uint8, (span.num_bytes,)) for span in (grouped, single)]
 
 
@@ -90,14 +90,14 @@ def test_gate_up(device: Device, quant_type: QuantType) -> None:
     )
     for planes in _planes(quant_type):
         x = operand(device, random_tokens(TOKENS, shape[2]), planes).span
-        np.testing.assert_array_equal(*_gate_ups(device, x, expert_weights, quant_type, planes, 1))
+        np.testing.assert_array_equal(*_gate_ups(device, x, expert_weights, planes, 1))
 
 
 def test_floats_of_a_tile_that_is_not_whole(device: Device) -> None:
     shape = EXPERTS, 45, 64
     expert_weights = tuple(stacked_experts(device, QuantType.Q8_0, shape, seed) for seed in (1, 2))
     x = operand(device, random_tokens(TOKENS, 64), 1).span
-    grouped, single = _gate_ups(device, x, expert_weights, QuantType.Q8_0, 1, 0)
+    grouped, single = _gate_ups(device, x, expert_weights, 1, 0)
     np.testing.assert_array_equal(grouped, single)
     assert np.isfinite(grouped.view(np.float32)).all()
 
@@ -110,16 +110,13 @@ def test_down(device: Device, quant_type: QuantType) -> None:
     for planes in _planes(quant_type):
         hidden = operand(device, random_tokens(TOKENS * USED, columns), planes).span
         values, *outs = (empty(device, 4 * n * rows) for n in (TOKENS * USED, TOKENS, TOKENS))
-        sizes = {"columns": columns, "rows": rows, "planes": planes}
-        spans = hidden, routes.offsets, routes.items, stacked.part, values
-        device.launch(experts_grouped.down(*spans, quant_type=quant_type, experts=EXPERTS, **sizes))
-        also = {"residual": residual, "scale": 0.7, "tokens": TOKENS, "used": USED}
-        named = routes.ids, routes.weights
-        device.launch(experts_grouped.merge(values, *named, outs[0], rows=rows, **also))
-        launch = experts.down(
-            *(hidden, *named, stacked.part, outs[1]), quant_type=quant_type, **sizes, **also
-        )
-        device.launch(launch)
+        groups, part = routes.groups, stacked.part
+        device.launch(experts_grouped.down(hidden, groups, part, values, planes=planes))
+        totals = [
+            RoutedSum(routes.listed, rows, out, routes.weights, residual, 0.7) for out in outs
+        ]
+        device.launch(experts_grouped.merge(values, totals[0]))
+        device.launch(experts.down(hidden, part, totals[1], planes=planes))
         grouped, single = (read(device, out, np.float32, (TOKENS, rows)) for out in outs)
         np.testing.assert_array_equal(grouped, single)
 
@@ -129,12 +126,9 @@ def test_products_of_one_half(device: Device) -> None:
     stacked = stacked_experts(device, QuantType.Q4_K, (EXPERTS, rows, 256), has_factors=True)
     x = operand(device, random_tokens(TOKENS, 256), 1).span
     outs = [empty(device, 4 * TOKENS * USED * rows) for _ in range(2)]
-    sizes = {"used": USED, "columns": 256, "rows": rows, "planes": 1}
-    also = {"quant_type": QuantType.Q4_K, "input_weights": routes.weights}
-    spans = x, routes.offsets, routes.items, stacked.part, outs[0]
-    device.launch(experts_grouped.product(*spans, experts=EXPERTS, **sizes, **also))
-    spans = x, routes.ids, stacked.part, outs[1]
-    device.launch(experts.product(*spans, tokens=TOKENS, **sizes, **also))
+    also, part = {"planes": 1, "input_weights": routes.weights}, stacked.part
+    device.launch(experts_grouped.product(x, routes.groups, part, outs[0], **also))
+    device.launch(experts.product(x, routes.listed, part, outs[1], **also))
     grouped, single = (read(device, out, np.float32, (TOKENS * USED, rows)) for out in outs)
     np.testing.assert_array_equal(grouped, single)
     assert np.isfinite(grouped).all()

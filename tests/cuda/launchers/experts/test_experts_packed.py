@@ -11,6 +11,7 @@ from products import random_tokens
 from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cuda.launchers.experts import experts_grouped, route
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
 from sharpi.ops.cuda.launchers.experts.route import group_routes
 
 TOKENS, EXPERTS, USED, ROWS = 300, 7, 3, 5
@@ -73,8 +74,9 @@ def test_sums_of_groups_have_the_bits_of_one(device: Device, has_residual: bool)
     residual = upload(device, random_tokens(TOKENS, ROWS)) if has_residual else None
     spans = upload(device, ids), upload(device, weights)
     whole, sums = (empty(device, 4 * TOKENS * ROWS) for _ in range(2))
-    sizes = {"tokens": TOKENS, "used": USED, "rows": ROWS, "residual": residual, "scale": 0.7}
-    device.launch(experts_grouped.merge(upload(device, values), *spans, whole, **sizes))
+    items = Items(spans[0], TOKENS, USED)
+    total = RoutedSum(items, ROWS, whole, spans[1], residual, 0.7)
+    device.launch(experts_grouped.merge(upload(device, values), total))
     for group, is_packed in ((range(3), True), (range(3, 4), False), (range(4, EXPERTS), True)):
         lists, item_rows = _packed(device, ids, group, ITEMS)
         rows = values
@@ -82,10 +84,9 @@ def test_sums_of_groups_have_the_bits_of_one(device: Device, has_residual: bool)
             rows = np.zeros_like(values)
             rows[: lists.offsets[-1]] = values[lists.items[: lists.offsets[-1]]]
         launch = route.merge_group(
-            *(upload(device, rows), spans[0], item_rows if is_packed else None, spans[1], sums),
+            *(upload(device, rows), item_rows if is_packed else None, total._replace(out=sums)),
             experts=group,
             num_experts=EXPERTS,
-            **sizes,
         )
         device.launch(launch)
     found, expected = (read(device, span, np.float32, (TOKENS, ROWS)) for span in (sums, whole))

@@ -16,7 +16,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Launch
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts import experts, experts_grouped
-from sharpi.ops.cuda.launchers.experts.experts_grouped import supports_tiles
+from sharpi.ops.cuda.launchers.experts.experts_grouped import Groups, supports_tiles
 from sharpi.ops.cuda.launchers.experts.route import group_routes
 from sharpi.ops.cuda.matvec_layout import activation_bytes, lanes_of_row
 from sharpi.ops.interface import Activation
@@ -57,15 +57,12 @@ def _products(device: Device, quant_type: QuantType, rows: int, columns: int) ->
     routes, tokens = Routes(device), random_tokens(TOKENS, columns)
     stacked = stacked_experts(device, quant_type, (EXPERTS, rows, columns), has_factors=True)
     x, outs = operand(device, tokens, 1), [empty(device, 4 * TOKENS * rows) for _ in range(2)]
-    sizes = {"used": USED, "columns": columns, "rows": rows, "planes": 1}
-    tiled = experts_grouped.product(
-        *(x.span, *routes.lists, stacked.part, outs[0]),
-        quant_type=quant_type, experts=EXPERTS, in_tiles=True, **sizes,
-    )  # fmt: skip
+    part, groups = stacked.part, Groups(*routes.lists, EXPERTS, USED, in_tiles=True)
+    tiled = experts_grouped.product(x.span, groups, part, outs[0], planes=1)
     assert _is_tiled(tiled)
     device.launch(tiled)
-    spans = x.span, routes.spans[0], stacked.part, outs[1]
-    device.launch(experts.product(*spans, quant_type=quant_type, tokens=TOKENS, **sizes))
+    items = experts.Items(routes.spans[0], TOKENS, USED)
+    device.launch(experts.product(x.span, items, part, outs[1], planes=1))
     found = [read(device, out, np.float32, (TOKENS, rows)) for out in outs]
     return [*found, item_products(stacked, routes.ids, x.seen)]
 
@@ -109,16 +106,13 @@ def _gate_ups(
     ]
     row = activation_bytes(rows, hidden_planes) or 4 * rows
     outs = [empty(device, TOKENS * 2 * row) for _ in range(2)]
-    sizes = {"used": 2, "columns": columns, "rows": rows, "planes": 1}
-    also = {"quant_type": quant_type, "activation": Activation.SILU, "hidden_planes": hidden_planes}
-    weights = {"input_weights": routes.spans[1]}
-    tiled = experts_grouped.gate_up(
-        x, *routes.lists, *pair, outs[0], experts=EXPERTS, in_tiles=True, **sizes, **also, **weights
-    )
+    also = {"activation": Activation.SILU, "planes": 1, "hidden_planes": hidden_planes}
+    weights, groups = routes.spans[1], Groups(*routes.lists, EXPERTS, used=2, in_tiles=True)
+    tiled = experts_grouped.gate_up(x, groups, *pair, outs[0], input_weights=weights, **also)
     assert _is_tiled(tiled)
     device.launch(tiled)
-    spans = x, routes.spans[0], *pair, outs[1]
-    device.launch(experts.gate_up(*spans, tokens=TOKENS, **sizes, **also, **weights))
+    items = experts.Items(routes.spans[0], TOKENS, 2)
+    device.launch(experts.gate_up(x, items, *pair, outs[1], input_weights=weights, **also))
     return [read(device, out, np.uint8, (out.num_bytes,)) for out in outs]
 
 

@@ -4,6 +4,7 @@ from device_arrays import empty, read, upload
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.expert_slots.host_experts import Mailbox
+from sharpi.ops.cuda.launchers.experts.experts import Items, RoutedSum
 from sharpi.ops.cuda.launchers.experts.host_items import host_items, host_predictions, merge
 
 EXPERTS, COLUMNS, ROWS = 6, 40, 300
@@ -27,9 +28,8 @@ def test_the_host_gets_what_the_gpu_has_not(
     addresses = np.array([64 * (e in here) for e in range(EXPERTS)], np.uint64)
     device.launch(
         host_items(
-            upload(device, ids), upload(device, addresses), upload(device, x),
-            upload(device, weights), host_rows, mailbox.host_items,
-            tokens=tokens, used=used, columns=COLUMNS,
+            Items(upload(device, ids), tokens, used), upload(device, addresses), upload(device, x),
+            upload(device, weights), host_rows, mailbox.host_items, columns=COLUMNS,
         )
     )  # fmt: skip
     items = [item for item, expert in enumerate(ids.ravel()) if expert not in here]
@@ -56,14 +56,12 @@ def test_values_of_both_are_summed_by_ascending_expert(has_residual: bool, devic
     host_rows = np.where(is_on_host, np.cumsum(is_on_host) - 1, -1).astype(np.int32)
     on_gpu = np.where(is_on_host[:, None], np.float32(np.nan), values)
     out = empty(device, 4 * tokens * ROWS)
-    device.launch(
-        merge(
-            upload(device, on_gpu), upload(device, values[is_on_host]), upload(device, host_rows),
-            upload(device, ids), upload(device, weights), out,
-            tokens=tokens, used=used, rows=ROWS,
-            residual=upload(device, residual) if has_residual else None, scale=scale,
-        )
-    )  # fmt: skip
+    total = RoutedSum(
+        *(Items(upload(device, ids), tokens, used), ROWS, out, upload(device, weights)),
+        *(upload(device, residual) if has_residual else None, scale),
+    )
+    both = upload(device, on_gpu), upload(device, values[is_on_host])
+    device.launch(merge(*both, upload(device, host_rows), total))
     wanted = np.zeros((tokens, ROWS))
     for token, order in enumerate(np.argsort(ids, axis=1)):
         total = np.zeros(ROWS, np.float32)
@@ -86,8 +84,8 @@ def test_the_host_is_told_what_is_predicted_and_not_here(tokens: int, device: De
     mailbox = Mailbox(device, tokens * used, COLUMNS, ROWS)
     device.launch(
         host_predictions(
-            upload(device, ids), upload(device, addresses), mailbox.predicted,
-            tokens=tokens, used=used, layer=7,
+            Items(upload(device, ids), tokens, used), upload(device, addresses),
+            mailbox.predicted, layer=7,
         )
     )  # fmt: skip
     listed = list(dict.fromkeys(e for e in ids.T.ravel().tolist() if e >= 0))[:32]

@@ -13,19 +13,8 @@ def _choose(device: Device, logits: np.ndarray, router: Router) -> tuple[np.ndar
     shape = (len(logits), router.num_used)
     ids, weights = (empty(device, shape[0] * shape[1] * 4) for _ in range(2))
     bias = None if router.bias is None else upload(device, router.bias)
-    device.launch(
-        route(
-            *(upload(device, logits), bias, ids, weights),
-            tokens=len(logits),
-            experts=router.num_experts,
-            used=router.num_used,
-            scoring=router.scoring,
-            normalise=router.normalise,
-            scale=router.scale,
-            num_groups=router.num_groups,
-            groups_used=router.groups_used,
-        )
-    )
+    spans = upload(device, logits), bias, ids, weights
+    device.launch(route(*spans, router, tokens=len(logits)))
     return read(device, ids, np.int32, shape), read(device, weights, np.float32, shape)
 
 

@@ -1,30 +1,21 @@
 """Launches the split attention kernels: one per span of 256 positions, one that merges spans."""
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Final, NamedTuple
 
-import numpy as np
+from msgspec.structs import replace
 
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    Scalar,
-    Span,
-    argument_indices,
-    flat,
-    is_same_address,
-    named,
-)
+from sharpi.device.launch import Kernel, Launch, Span, is_same_address, named
 from sharpi.ops.cuda.launchers.attention import tiled_attention
 from sharpi.ops.cuda.launchers.attention.heads import (
     NO_GROUP,
     GroupArguments,
+    HeadsArguments,
     KvCacheSlice,
-    groups_of,
-    is_interleaved,
 )
 from sharpi.ops.cuda.matvec_layout import whole_warps
+from sharpi.ops.interface import AttentionShape
 
 
 class AttentionArguments(NamedTuple):
@@ -34,54 +25,33 @@ class AttentionArguments(NamedTuple):
     and the preparation of heads. By default nothing is folded in.
     """
 
-    queries: Argument
-    keys: Argument
-    values: Argument
-    page_tables: Argument
-    sequences: Argument
-    positions: Argument
-    scratch: Argument
-    table_stride: Argument
-    num_heads: Argument
-    heads_each: Argument
-    key_dim: Argument
-    value_dim: Argument
-    scale: Argument
-    window: Argument
-    is_chunked: Argument
-    soft_cap: Argument
-    done: Argument = None
-    sinks: Argument = None
-    out: Argument = None
-    quantised: Argument = None
-    planes: Argument = np.int32(0)
-    hadamard: Argument = np.int32(0)
+    queries: Span
+    keys: Span
+    values: Span | None
+    page_tables: Span
+    sequences: Span | None
+    positions: Span
+    scratch: Span
+    table_stride: int
+    num_heads: int
+    heads_each: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    window: int
+    is_chunked: int
+    soft_cap: float
+    done: Span | None = None
+    sinks: Span | None = None
+    out: Span | None = None
+    quantised: Span | None = None
+    planes: int = 0
+    hadamard: int = 0
     q: GroupArguments = NO_GROUP
     k: GroupArguments = NO_GROUP
     v: GroupArguments = NO_GROUP
-    interleaved: Argument = np.int32(0)
-    row_floats: Argument = np.int32(0)
-
-    def launch(
-        self, kernel: Kernel, grid: tuple[int, int, int], block: int, shared_bytes: int
-    ) -> Launch:
-        """Returns a launch with these arguments."""
-        return Launch(
-            kernel,
-            grid,
-            block,
-            flat(self),
-            writes=argument_indices(AttentionArguments, *self._written()),
-            shared_bytes=shared_bytes,
-        )
-
-    def _written(self) -> list[str]:
-        names = ["scratch"]
-        if self.done is not None:
-            names += ["done", "out", "quantised"]
-        if self.q != NO_GROUP:
-            names += ["keys", "values", "k.pages", "v.pages"]
-        return names
+    interleaved: int = 0
+    row_floats: int = 0
 
 
 SPAN_POSITIONS: Final = 256
@@ -96,47 +66,39 @@ _MOST_SHARED: Final = 8 << 10  # bytes of prepared heads in shared memory
 class MergeArguments(NamedTuple):
     """The arguments of the kernel that merges spans (attention_merge.cu)."""
 
-    scratch: Argument
-    positions: Argument
-    sinks: Argument
-    out: Argument
-    quantised: Argument
-    num_heads: Argument
-    heads_each: Argument
-    spans: Argument
-    value_dim: Argument
-    window: Argument
-    is_chunked: Argument
-    planes: Argument
-    hadamard: Argument
+    scratch: Span
+    positions: Span
+    sinks: Span | None
+    out: Span | None
+    quantised: Span | None
+    num_heads: int
+    heads_each: int
+    spans: int
+    value_dim: int
+    window: int
+    is_chunked: int
+    planes: int
+    hadamard: int
 
 
-def scratch_bytes(*, tokens: int, num_heads: int, value_dim: int, max_positions: int) -> int:
+def scratch_bytes(shape: AttentionShape, tokens: int, max_positions: int) -> int:
     """Returns the bytes of the argument `scratch` of `attention`.
 
     For each token, head and span it has two floats and value_dim partial sums.
     """
-    return 4 * tokens * num_heads * _spans(max_positions) * (2 + value_dim)
+    return 4 * tokens * shape.num_heads * _spans(max_positions) * (2 + shape.value_dim)
 
 
 def attention(
     q: Span,
-    keys: Span,
-    values: Span | None,
+    pages: tuple[Span, Span | None],
     out: Span | None,
     quantised: Span | None,
     scratch: Span,
     *,
     cache_slice: KvCacheSlice,
+    shape: AttentionShape,
     tokens: int,
-    num_heads: int,
-    num_kv_heads: int,
-    key_dim: int,
-    value_dim: int,
-    scale: float,
-    window: int,
-    is_chunked: bool = False,
-    soft_cap: float,
     sinks: Span | None,
     planes: int,
     max_positions: int,
@@ -146,45 +108,38 @@ def attention(
     """Computes softmax(scale * q k) v of q (T, num_heads, key_dim): (T, num_heads * value_dim).
 
     The result is written as floats to `out` and/or quantised to `quantised` (see `quantise`).
-    `keys` and `values` are a layer's pages (kernels/cuda/attention/kv_cache.cuh), in which the keys
-    and values of these tokens are already stored. Without `values`, the first value_dim numbers of
-    a key are its value. Positions of `cache_slice` are below max_positions. A `window` of 0 means
-    none; with `is_chunked`, windows start at multiples of their size. A `soft_cap` of 0 means no
-    cap. `sinks` (num_heads,) add one more score to each softmax denominator. `hadamard` is the
-    block size of a Hadamard transform of the values, which is undone; 0 for none. Dims are even,
-    and multiples of 32 for all types but f16; value_dim is at most 1024. With `in_tiles`, tensor
-    cores compute attention, for the dims that `tiled_attention` supports.
+    `pages` are a layer's keys and values (kernels/cuda/attention/kv_cache.cuh), in which those of
+    these tokens are already stored. Without values, the first value_dim numbers of a key are its
+    value. Positions of `cache_slice` are below max_positions. `sinks` (num_heads,) add one more
+    score to each softmax denominator. `hadamard` is the block size of a Hadamard transform of the
+    values, which is undone; 0 for none. Dims are even, and multiples of 32 for all types but f16;
+    value_dim is at most 1024. With `in_tiles`, tensor cores compute attention, for the dims that
+    `tiled_attention` supports.
     """
-    spans, group = _spans(max_positions), num_heads // num_kv_heads
-    form = (
-        _tiled(cache_slice, group, key_dim, value_dim) if in_tiles else _plain(cache_slice, group)
+    s, c, spans = shape, cache_slice, _spans(max_positions)
+    form = _tiled(c, s) if in_tiles else _plain(c, s)
+    part = Launch.of(
+        form.kernel,
+        (spans * form.tiles, s.num_kv_heads, tokens),
+        _THREADS,
+        AttentionArguments(
+            *(q, pages[0], pages[1], c.page_tables, c.sequences, c.positions, scratch),
+            *(c.table_stride, s.num_heads, form.heads_each, s.key_dim, s.value_dim),
+            *(s.scale, s.window, s.is_chunked, s.soft_cap),
+        ),
+        [scratch],
+        shared_bytes=form.shared_bytes,
     )
-    part = AttentionArguments(
-        *(
-            q,
-            keys,
-            values,
-            cache_slice.page_tables,
-            cache_slice.sequences,
-            cache_slice.positions,
-            scratch,
+    heads_merged = 1 if quantised is None else _BLOCK_COLUMNS // gcd(s.value_dim, _BLOCK_COLUMNS)
+    merge = Launch.of(
+        "attention_merge",
+        (s.num_heads // heads_merged, tokens),
+        whole_warps(heads_merged * s.value_dim, _THREADS),
+        MergeArguments(
+            *(scratch, c.positions, sinks, out, quantised, s.num_heads, heads_merged, spans),
+            *(s.value_dim, s.window, s.is_chunked, planes, hadamard),
         ),
-        *(np.int32(cache_slice.table_stride), np.int32(num_heads), np.int32(form.heads_each)),
-        *(np.int32(key_dim), np.int32(value_dim)),
-        *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
-    ).launch(form.kernel, (spans * form.tiles, num_kv_heads, tokens), _THREADS, form.shared_bytes)
-    heads_merged = 1 if quantised is None else _BLOCK_COLUMNS // gcd(value_dim, _BLOCK_COLUMNS)
-    merge = Launch(
-        Kernel("attention_merge", "attention_merge"),
-        grid=(num_heads // heads_merged, tokens, 1),
-        block=whole_warps(heads_merged * value_dim, _THREADS),
-        arguments=MergeArguments(
-            *(scratch, cache_slice.positions, sinks, out, quantised),
-            *(np.int32(num_heads), np.int32(heads_merged), np.int32(spans)),
-            *(np.int32(value_dim), np.int32(window), np.int32(is_chunked), np.int32(planes)),
-            np.int32(hadamard),
-        ),
-        writes=argument_indices(MergeArguments, "scratch", "out", "quantised"),
+        [scratch, out, quantised],
     )
     return part, merge
 
@@ -198,7 +153,8 @@ class _Form(NamedTuple):
     shared_bytes: int = 0
 
 
-def _plain(cache_slice: KvCacheSlice, group: int) -> _Form:
+def _plain(cache_slice: KvCacheSlice, shape: AttentionShape) -> _Form:
+    group = shape.num_heads // shape.num_kv_heads
     tiles = -(-group // _HEADS_AT_ONCE[-1])
     heads_each = -(-group // tiles)
     size = min(heads for heads in _HEADS_AT_ONCE if heads >= heads_each)
@@ -206,12 +162,12 @@ def _plain(cache_slice: KvCacheSlice, group: int) -> _Form:
     return _Form(kernel, tiles, heads_each)
 
 
-def _tiled(cache_slice: KvCacheSlice, group: int, key_dim: int, value_dim: int) -> _Form:
-    tiles = -(-group // tiled_attention.ROWS)
-    size = tiled_attention.variant(value_dim)
+def _tiled(cache_slice: KvCacheSlice, shape: AttentionShape) -> _Form:
+    group = shape.num_heads // shape.num_kv_heads
+    tiles, size = -(-group // tiled_attention.ROWS), tiled_attention.variant(shape.value_dim)
     types = cache_slice.types
     kernel = tiled_attention.kernel_of("split_attention", "split_attention_", size, types)
-    return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(key_dim))
+    return _Form(kernel, tiles, -(-group // tiles), tiled_attention.shared_bytes(shape.key_dim))
 
 
 def _spans(max_positions: int) -> int:
@@ -226,9 +182,9 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
     would span two KV heads.
     """
     given = named(AttentionArguments, part.arguments)
-    tokens, num_kv_heads = part.grid[2], part.grid[1]
     merged = named(MergeArguments, merge.arguments)
-    columns = _number(given.num_heads) // num_kv_heads * _number(given.value_dim)
+    _, num_kv_heads, tokens = part.grid
+    columns = given.num_heads // num_kv_heads * given.value_dim
     divides = merged.quantised is not None and columns % _BLOCK_COLUMNS != 0
     if not is_same_address(given.scratch, merged.scratch) or divides:
         return None
@@ -242,7 +198,7 @@ def with_merge(part: Launch, merge: Launch, counters: Span) -> Launch | None:
         planes=merged.planes,
         hadamard=merged.hadamard,
     )
-    return both.launch(part.kernel, part.grid, part.block, part.shared_bytes)
+    return part.extended(both, counters, both.out, both.quantised)
 
 
 def with_heads(heads: Launch, part: Launch) -> Launch | None:
@@ -253,38 +209,35 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
     KV head and span, and `heads` must prepare only the inputs of this attention.
     """
     given = named(AttentionArguments, part.arguments)
-    num_heads, heads_each = _number(given.num_heads), _number(given.heads_each)
-    key_dim, value_dim = _number(given.key_dim), _number(given.value_dim)
-    groups = _by_use(heads, given)
-    rows_bytes = 4 * (heads_each + 2) * key_dim
-    fits = rows_bytes <= _MOST_SHARED
-    if groups is None or heads_each * part.grid[1] != num_heads or value_dim > key_dim or not fits:
+    prepared = named(HeadsArguments, heads.arguments)
+    groups = _by_use([prepared.a, prepared.b, prepared.c], given)
+    rows_bytes = 4 * (given.heads_each + 2) * given.key_dim
+    is_one_block = given.heads_each * part.grid[1] == given.num_heads
+    fits = rows_bytes <= _MOST_SHARED and given.value_dim <= given.key_dim
+    if groups is None or not (is_one_block and fits):
         return None
     q, k, v = groups
-    interleaved = is_interleaved(heads)
-    both = given._replace(q=q, k=k, v=v, interleaved=interleaved, row_floats=np.int32(key_dim))
-    return both.launch(part.kernel, part.grid, part.block, part.shared_bytes + rows_bytes)
+    both = given._replace(q=q, k=k, v=v, interleaved=prepared.interleaved, row_floats=given.key_dim)
+    written = (both.keys, both.values, k.pages, v.pages)
+    extended = part.extended(both, *written)
+    return replace(extended, shared_bytes=part.shared_bytes + rows_bytes)
 
 
-def _by_use(heads: Launch, given: AttentionArguments) -> list[GroupArguments] | None:
-    """Returns the groups of a launch of `heads` in the order queries, keys, values.
+def _by_use(
+    groups: Sequence[GroupArguments], given: AttentionArguments
+) -> list[GroupArguments] | None:
+    """Returns the groups in the order queries, keys, values; None if they are something else.
 
-    NO_GROUP stands for missing keys or values. Returns None if the launch has no queries, or has a
-    group that is none of the three.
+    NO_GROUP stands for missing keys or values.
     """
     found = [NO_GROUP] * 3
-    for group in groups_of(heads):
+    for group in groups:
         if group.pages is None and is_same_address(group.x, given.queries):
             found[0] = group
         elif is_same_address(group.pages, given.keys):
             found[1] = group
         elif is_same_address(group.pages, given.values):
             found[2] = group
-        else:
+        elif group != NO_GROUP:
             return None
     return None if found[0] == NO_GROUP else found
-
-
-def _number(argument: Argument) -> int:
-    assert isinstance(argument, Scalar)
-    return int(argument)

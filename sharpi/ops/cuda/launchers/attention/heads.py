@@ -3,19 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
 from msgspec import Struct
 
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    Span,
-    argument_indices,
-    flat,
-    is_same_address,
-    named,
-)
+from sharpi.device.launch import Launch, Span, is_same_address, named
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.elementwise import JoinArguments
 from sharpi.ops.interface import HeadGate
@@ -28,17 +18,22 @@ _MAX_GROUPS: Final = 3
 class GroupArguments(NamedTuple):
     """The arguments of a group of heads (HEAD_GROUP of heads.cuh); the default is no group."""
 
-    x: Argument = None
-    weight: Argument = None
-    angles: Argument = None
-    pages: Argument = None
-    num_heads: Argument = np.int32(0)
-    head_dim: Argument = np.int32(0)
-    weight_stride: Argument = np.int32(0)
-    half: Argument = np.int32(0)
-    epsilon: Argument = np.float32(0)
-    hadamard: Argument = np.int32(0)
-    kv_type: Argument = np.int32(0)
+    x: Span | None = None
+    weight: Span | None = None
+    angles: Span | None = None
+    pages: Span | None = None
+    num_heads: int = 0
+    head_dim: int = 0
+    weight_stride: int = 0
+    half: int = 0
+    epsilon: float = 0.0
+    hadamard: int = 0
+    kv_type: int = 0
+
+    @property
+    def written(self) -> Span | None:
+        """The memory of the result."""
+        return self.x if self.pages is None else self.pages
 
 
 NO_GROUP: Final = GroupArguments()
@@ -50,13 +45,13 @@ class HeadsArguments(NamedTuple):
     a: GroupArguments
     b: GroupArguments
     c: GroupArguments
-    page_tables: Argument
-    sequences: Argument
-    positions: Argument
-    table_stride: Argument
-    tokens: Argument
-    interleaved: Argument
-    row_floats: Argument
+    page_tables: Span | None
+    sequences: Span | None
+    positions: Span | None
+    table_stride: int
+    tokens: int
+    interleaved: int
+    row_floats: int
 
 
 class HeadNorm(Struct, frozen=True):
@@ -110,63 +105,41 @@ def heads(
     head_dim is even, and a multiple of 32 for all types but f16.
     """
     row = max(group.head_dim for group in groups)
+    c = cache_slice
     count = tokens * sum(group.num_heads for group in groups)
-    is_interleaved = any(group.rope is not None and group.rope.interleaved for group in groups)
+    interleaved = any(group.rope is not None and group.rope.interleaved for group in groups)
     first, second, third = [*map(_group, groups), *[NO_GROUP] * (_MAX_GROUPS - len(groups))]
-    return Launch(
-        Kernel("heads", "heads"),
-        grid=(-(-count // _HEADS_EACH), 1, 1),
-        block=32 * _HEADS_EACH,
-        arguments=flat(
-            HeadsArguments(
-                *(first, second, third),
-                page_tables=cache_slice.page_tables if cache_slice else None,
-                sequences=cache_slice.sequences if cache_slice else None,
-                positions=cache_slice.positions if cache_slice else None,
-                table_stride=np.int32(cache_slice.table_stride if cache_slice else 0),
-                tokens=np.int32(tokens),
-                interleaved=np.int32(is_interleaved),
-                row_floats=np.int32(row),
-            )
+    return Launch.of(
+        "heads",
+        (-(-count // _HEADS_EACH),),
+        32 * _HEADS_EACH,
+        HeadsArguments(
+            *(first, second, third),
+            c.page_tables if c else None,
+            c.sequences if c else None,
+            c.positions if c else None,
+            *(c.table_stride if c else 0, tokens, interleaved, row),
         ),
-        writes=argument_indices(
-            HeadsArguments,
-            *(
-                f"{name}.{'x' if group.pages is None else 'pages'}"
-                for name, group in zip("abc", groups, strict=False)
-            ),
-        ),
+        [group.written for group in (first, second, third)],
         shared_bytes=_HEADS_EACH * row * 4,
     )
 
 
 def _group(group: HeadGroup) -> GroupArguments:
     norm, rope = group.norm, group.rope
-    stride = group.head_dim if norm is not None and norm.per_head else 0
     return GroupArguments(
         x=group.x,
         weight=norm.weight if norm else None,
         angles=rope.angles if rope else None,
         pages=group.pages,
-        num_heads=np.int32(group.num_heads),
-        head_dim=np.int32(group.head_dim),
-        weight_stride=np.int32(stride),
-        half=np.int32(rope.half if rope else 0),
-        epsilon=np.float32(norm.epsilon if norm else 0),
-        hadamard=np.int32(group.hadamard),
-        kv_type=np.int32(KV_FORMATS[group.kv_type].code),
+        num_heads=group.num_heads,
+        head_dim=group.head_dim,
+        weight_stride=group.head_dim if norm and norm.per_head else 0,
+        half=rope.half if rope else 0,
+        epsilon=norm.epsilon if norm else 0.0,
+        hadamard=group.hadamard,
+        kv_type=KV_FORMATS[group.kv_type].code,
     )
-
-
-def groups_of(launch: Launch) -> list[GroupArguments]:
-    """Returns the groups of a launch of `heads`."""
-    given = named(HeadsArguments, launch.arguments)
-    return [group for group in (given.a, given.b, given.c) if group != NO_GROUP]
-
-
-def is_interleaved(launch: Launch) -> Argument:
-    """Returns the argument `interleaved` of a launch of `heads`: 1 for RoPE pairs (2i, 2i + 1)."""
-    return named(HeadsArguments, launch.arguments).interleaved
 
 
 _BLOCK = 128
@@ -176,10 +149,10 @@ class JoinHeadsArguments(NamedTuple):
     """The arguments of join_heads.cu."""
 
     heads: GroupArguments
-    first: Argument
-    out: Argument
-    width: Argument
-    interleaved: Argument
+    first: Span
+    out: Span
+    width: int
+    interleaved: int
 
 
 def with_join(heads: Launch, join: Launch) -> Launch | None:
@@ -188,29 +161,19 @@ def with_join(heads: Launch, join: Launch) -> Launch | None:
     Returns None if there are other heads, or if they are not the second part of `join`.
     """
     given = named(HeadsArguments, heads.arguments)
-    following = JoinArguments(*join.arguments)
-    group = given.a
+    following = named(JoinArguments, join.arguments)
+    group, first, second = given.a, following.first, following.second
     is_alone = given.b == NO_GROUP and group.pages is None
-    is_second = is_same_address(group.x, following.second) and not is_same_address(
-        group.x, following.first
-    )
+    is_second = is_same_address(group.x, second) and not is_same_address(group.x, first)
     if not (is_alone and is_second and group.head_dim == following.second_width):
         return None
-    tokens, num_heads, dim = given.tokens, group.num_heads, group.head_dim
-    assert isinstance(tokens, np.int32)
-    assert isinstance(num_heads, np.int32)
-    assert isinstance(dim, np.int32)
-    return Launch(
-        Kernel("join_heads", "join_heads"),
-        grid=(int(tokens * num_heads), 1, 1),
-        block=_BLOCK,
-        arguments=flat(
-            JoinHeadsArguments(
-                *(group, following.first, following.out, following.width, given.interleaved)
-            )
-        ),
-        writes=argument_indices(JoinHeadsArguments, "heads.x", "out"),
-        shared_bytes=4 * int(dim),
+    return Launch.of(
+        "join_heads",
+        (given.tokens * group.num_heads,),
+        _BLOCK,
+        JoinHeadsArguments(group, first, following.out, following.width, given.interleaved),
+        [group.x, following.out],
+        shared_bytes=4 * group.head_dim,
     )
 
 
@@ -224,13 +187,9 @@ def rope_angles(
 
     frequencies are (half,), positions int32 (T,).
     """
-    return Launch(
-        Kernel("rope_angles", "rope_angles"),
-        grid=(tokens, -(-half // _ANGLE_THREADS), 1),
-        block=_ANGLE_THREADS,
-        arguments=(frequencies, positions, angles, np.int32(half), np.float32(scale)),
-        writes=frozenset({2}),
-    )
+    grid = (tokens, -(-half // _ANGLE_THREADS))
+    arguments = (frequencies, positions, angles, half, scale)
+    return Launch.of("rope_angles", grid, _ANGLE_THREADS, arguments, [angles])
 
 
 _THREADS = 256
@@ -243,31 +202,14 @@ def gate_heads(
 
     A row of x has `num_gates` parts of equal width, each with one gate.
     """
-    softplus = activation is HeadGate.SOFTPLUS
-    return Launch(
-        Kernel("gate_heads", "gate_heads"),
-        grid=(-(-width // _THREADS), tokens, 1),
-        block=_THREADS,
-        arguments=(x, gate, np.int32(width), np.int32(width // num_gates), np.int32(softplus)),
-        writes=frozenset({0}),
-    )
+    arguments = (x, gate, width, width // num_gates, activation is HeadGate.SOFTPLUS)
+    return Launch.of("gate_heads", (-(-width // _THREADS), tokens), _THREADS, arguments, [x])
 
 
 def scale_by_position(
     x: Span, positions: Span, *, tokens: int, width: int, interval: int, rate: float, offset: int
 ) -> Launch:
     """Multiplies x (T, width) by 1 + rate * ln(1 + floor((position + offset) / interval))."""
-    return Launch(
-        Kernel("scale_by_position", "scale_by_position"),
-        grid=(-(-width // _THREADS), tokens, 1),
-        block=_THREADS,
-        arguments=(
-            x,
-            positions,
-            np.int32(width),
-            np.int32(interval),
-            np.float32(rate),
-            np.int32(offset),
-        ),
-        writes=frozenset({0}),
-    )
+    arguments = (x, positions, width, interval, rate, offset)
+    grid = (-(-width // _THREADS), tokens)
+    return Launch.of("scale_by_position", grid, _THREADS, arguments, [x])

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-import numpy as np
-
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
+from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvTypes
 
 MAX_KEY_DIM: Final = 576  # the most for which shared memory holds 32 queries, on every GPU
@@ -20,20 +19,12 @@ _HALF, _FLOAT = 2, 4
 
 def tiled_attention(
     q: Span,
-    keys: Span,
-    values: Span | None,
+    pages: tuple[Span, Span | None],
     out: Span,
     *,
     cache_slice: KvCacheSlice,
+    shape: AttentionShape,
     tokens: int,
-    num_heads: int,
-    num_kv_heads: int,
-    key_dim: int,
-    value_dim: int,
-    scale: float,
-    window: int,
-    is_chunked: bool = False,
-    soft_cap: float,
     sinks: Span | None,
     hadamard: int = 0,
 ) -> Launch:
@@ -42,20 +33,18 @@ def tiled_attention(
     `attention.attention` describes the arguments. Queries and attention weights are rounded to f16.
     key_dim is at most MAX_KEY_DIM, value_dim at most MAX_VALUE_DIM.
     """
-    assert cache_slice.sequences is None, "tokens of several sequences"
-    rows, size = tokens * (num_heads // num_kv_heads), variant(value_dim)
-    return Launch(
-        kernel_of("tiled_attention", "tiled_attention_", size, cache_slice.types),
-        grid=(-(-rows // ROWS), num_kv_heads, 1),
-        block=_THREADS,
-        arguments=(
-            *(q, keys, values, cache_slice.page_tables, cache_slice.positions, sinks, out),
-            *(np.int32(tokens), np.int32(num_heads), np.int32(key_dim), np.int32(value_dim)),
-            *(np.float32(scale), np.int32(window), np.int32(is_chunked), np.float32(soft_cap)),
-            np.int32(hadamard),
+    s, c = shape, cache_slice
+    assert c.sequences is None, "tokens of several sequences"
+    return Launch.of(
+        kernel_of("tiled_attention", "tiled_attention_", variant(s.value_dim), c.types),
+        (-(-tokens * (s.num_heads // s.num_kv_heads) // ROWS), s.num_kv_heads),
+        _THREADS,
+        (
+            *(q, *pages, c.page_tables, c.positions, sinks, out, tokens, s.num_heads, s.key_dim),
+            *(s.value_dim, s.scale, s.window, s.is_chunked, s.soft_cap, hadamard),
         ),
-        writes=frozenset({6}),
-        shared_bytes=shared_bytes(key_dim),
+        [out],
+        shared_bytes=shared_bytes(s.key_dim),
     )
 
 

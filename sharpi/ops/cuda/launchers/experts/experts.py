@@ -1,35 +1,25 @@
 """Launches the expert kernels for few tokens, with separate blocks for each item.
 
-Item t * used + r is token t with the r-th expert of its route. `ids` are (T, used) int32; without
-them, expert 0 computes all tokens and `used` is 1. Activations are quantised rows (see `quantise`)
-if `planes` > 0 and the weights are quantised; otherwise they are floats.
+Activations are quantised rows (see `quantise`) if `planes` > 0 and the weights are quantised;
+otherwise they are floats.
 """
 
 from typing import NamedTuple
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    Span,
-    argument_indices,
-    flat,
-    is_same_address,
-    named,
-)
+from sharpi.device.launch import Launch, Span, is_same_address, named
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.elementwise import QuantiseArguments
-from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, norm_tail, with_tail
+from sharpi.ops.cuda.launchers.rms_norm import NO_NORM, NormTail, with_tail
 from sharpi.ops.cuda.matvec_layout import (
     BLOCK,
     bits,
     block_threads,
-    entry,
+    kernel,
     lanes_of_row,
+    reads_floats,
     rows_at_once,
 )
 from sharpi.ops.interface import Activation
@@ -39,71 +29,74 @@ _MAX_PARTIALS = 2048  # kMaxPartials
 _MOSTLY_BUSY = 0.9
 
 
+class MatrixArguments(NamedTuple):
+    """The arguments of a stacked matrix."""
+
+    addresses: Span
+    bias: Span | None
+    factors: Span | None
+
+
 class DownArguments(NamedTuple):
     """The arguments of experts_down.cu."""
 
-    hidden: Argument
-    ids: Argument
-    weights: Argument
-    addresses: Argument
-    bias: Argument
-    factors: Argument
-    residual: Argument
-    out: Argument
-    scale: Argument
-    used: Argument
-    columns: Argument
-    rows: Argument
-    planes: Argument
-    tile_bits: Argument
-    lane_bits: Argument
+    hidden: Span
+    ids: Span | None
+    weights: Span | None
+    matrix: MatrixArguments
+    residual: Span | None
+    out: Span
+    scale: float
+    used: int
+    columns: int
+    rows: int
+    planes: int
+    tile_bits: int
+    lane_bits: int
     norm: NormTail = NO_NORM
 
 
 class GateUpArguments(NamedTuple):
     """The arguments of experts_gate_up.cu."""
 
-    x: Argument
-    ids: Argument
-    gate: Argument
-    gate_bias: Argument
-    gate_factors: Argument
-    up: Argument
-    up_bias: Argument
-    up_factors: Argument
-    weights: Argument
-    hidden: Argument
-    used: Argument
-    columns: Argument
-    rows: Argument
-    planes: Argument
-    hidden_planes: Argument
-    activation: Argument
-    lane_bits: Argument
+    x: Span
+    ids: Span | None
+    gate: MatrixArguments
+    up: MatrixArguments
+    weights: Span | None
+    hidden: Span
+    used: int
+    columns: int
+    rows: int
+    planes: int
+    hidden_planes: int
+    activation: int
+    lane_bits: int
 
 
 class ProductArguments(NamedTuple):
     """The arguments of experts_product.cu."""
 
-    x: Argument
-    ids: Argument
-    addresses: Argument
-    bias: Argument
-    factors: Argument
-    weights: Argument
-    out: Argument
-    used: Argument
-    columns: Argument
-    rows: Argument
-    planes: Argument
-    lane_bits: Argument
-    quantised: Argument = None
-    quantised_planes: Argument = np.int32(0)
+    x: Span
+    ids: Span | None
+    matrix: MatrixArguments
+    weights: Span | None
+    out: Span
+    used: int
+    columns: int
+    rows: int
+    planes: int
+    lane_bits: int
+    quantised: Span | None = None
+    quantised_planes: int = 0
 
 
 class GpuStackedMatrix(Struct, frozen=True):
-    """Matrices of equal shape that kernels find by their addresses."""
+    """Matrices (rows, columns) of experts, which kernels find by their addresses."""
 
+    quant_type: QuantType
+    rows: int
+    columns: int
     addresses: Span  # (experts,) uint64
     bias: Span | None  # (experts, rows) float32
     referenced: tuple[Span, ...]  # all memory to which the addresses may point
@@ -113,10 +106,19 @@ class GpuStackedMatrix(Struct, frozen=True):
         """Returns `count` of the `num_experts` matrices, starting at `first`."""
         if count == num_experts:
             return self
-        spans = (self.addresses, self.bias, self.factors)
-        addresses, bias, factors = (_share(span, first, count, num_experts) for span in spans)
-        assert addresses is not None
-        return GpuStackedMatrix(addresses, bias, self.referenced, factors)
+        names = ("addresses", "bias", "factors")
+        spans = {name: getattr(self, name) for name in names}
+        parts = {name: _share(span, first, count, num_experts) for name, span in spans.items()}
+        return replace(self, **parts)
+
+    @property
+    def arguments(self) -> MatrixArguments:
+        """The arguments by which a kernel finds and scales a matrix."""
+        return MatrixArguments(self.addresses, self.bias, self.factors)
+
+    def planes(self, planes: int) -> int:
+        """Returns the planes of activations that the kernels read; 0 if they read floats."""
+        return 0 if reads_floats(self.quant_type, planes) else planes
 
 
 def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None:
@@ -127,19 +129,36 @@ def _share(span: Span | None, first: int, count: int, whole: int) -> Span | None
     return span.part(first * share, count * share)
 
 
+class Items(NamedTuple):
+    """The items of some tokens: item t * used + r is token t with the r-th expert of its route."""
+
+    ids: Span | None  # (T, used) int32; None if expert 0 computes all tokens, and `used` is 1
+    tokens: int
+    used: int = 1
+
+
+class RoutedSum(NamedTuple):
+    """out (T, rows) = residual + scale * sum of weight * value of each token's items.
+
+    The sum is in ascending order of expert id.
+    """
+
+    items: Items
+    rows: int
+    out: Span
+    weights: Span | None = None  # (T, used), None for 1
+    residual: Span | None = None
+    scale: float = 1.0
+
+
 def gate_up(
     x: Span,
-    ids: Span | None,
+    items: Items,
     gate: GpuStackedMatrix,
     up: GpuStackedMatrix,
     hidden: Span,
     *,
-    quant_type: QuantType,
     activation: Activation,
-    tokens: int,
-    used: int,
-    columns: int,
-    rows: int,
     planes: int,
     hidden_planes: int,
     input_weights: Span | None = None,
@@ -150,51 +169,44 @@ def gate_up(
     many planes, and rows are a multiple of 32; otherwise it is floats. `input_weights` (T, used)
     multiply x.
     """
-    lanes = lanes_of_row(quant_type, columns)
-    return Launch(
-        kernel("experts_gate_up", quant_type, planes),
-        grid=(-(-rows // TILE_ROWS), tokens * used, 1),
-        block=gate_up_threads(lanes),
-        arguments=GateUpArguments(
-            *(x, ids, gate.addresses, gate.bias, gate.factors, up.addresses, up.bias, up.factors),
-            *(input_weights, hidden),
-            *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
-            *(np.int32(hidden_planes), np.int32(activation), np.int32(bits(lanes))),
+    lanes = lanes_of_row(up.quant_type, up.columns)
+    return Launch.of(
+        kernel("experts_gate_up", up.quant_type, planes),
+        (-(-up.rows // TILE_ROWS), items.tokens * items.used),
+        gate_up_threads(lanes),
+        GateUpArguments(
+            *(x, items.ids, gate.arguments, up.arguments, input_weights, hidden, items.used),
+            *(up.columns, up.rows, up.planes(planes), hidden_planes, activation, bits(lanes)),
         ),
-        writes=argument_indices(GateUpArguments, "hidden"),
+        [hidden],
         referenced=gate.referenced + up.referenced,
     )
 
 
 def product(
     x: Span,
-    ids: Span | None,
+    items: Items,
     stacked: GpuStackedMatrix,
     out: Span,
     *,
-    quant_type: QuantType,
-    tokens: int,
-    used: int,
-    columns: int,
-    rows: int,
     planes: int,
     input_weights: Span | None = None,
 ) -> Launch:
     """Computes out (T * used, rows) = W x + bias with the matrix of each item's expert."""
-    lanes = lanes_of_row(quant_type, columns)
-    rows_of_block = BLOCK // lanes * rows_at_once(quant_type)
-    threads = block_threads(rows * tokens * used, rows_of_block)
-    return Launch(
-        kernel("experts_product", quant_type, planes),
-        grid=(-(-rows // (rows_of_block * threads // BLOCK)), tokens * used, 1),
-        block=threads,
-        arguments=ProductArguments(
-            *(x, ids, stacked.addresses, stacked.bias, stacked.factors, input_weights, out),
-            *(np.int32(used), np.int32(columns), np.int32(rows), np.int32(planes)),
-            np.int32(bits(lanes)),
+    s, count = stacked, items.tokens * items.used
+    lanes = lanes_of_row(s.quant_type, s.columns)
+    rows_of_block = BLOCK // lanes * rows_at_once(s.quant_type)
+    threads = block_threads(s.rows * count, rows_of_block)
+    return Launch.of(
+        kernel("experts_product", s.quant_type, planes),
+        (-(-s.rows // (rows_of_block * threads // BLOCK)), count),
+        threads,
+        ProductArguments(
+            *(x, items.ids, s.arguments, input_weights, out, items.used, s.columns, s.rows),
+            *(s.planes(planes), bits(lanes)),
         ),
-        writes=argument_indices(ProductArguments, "out"),
-        referenced=stacked.referenced,
+        [out],
+        referenced=s.referenced,
     )
 
 
@@ -204,29 +216,22 @@ def product_with_quantise(product: Launch, quantise: Launch) -> Launch | None:
     Returns None if `quantise` reads something else, or if the rows of a block are not whole blocks
     of 32.
     """
-    given = ProductArguments(*product.arguments)
-    following = QuantiseArguments(*quantise.arguments)
-    blocks, items, _ = product.grid
-    rows = blocks * _rows_of_block(product)  # with those behind the end of a matrix
-    is_whole = rows == given.rows and _rows_of_block(product) % TILE_ROWS == 0
-    is_one_row = quantise.grid[0] == 1 and following.columns == np.int32(items * rows)
+    given = named(ProductArguments, product.arguments)
+    following = named(QuantiseArguments, quantise.arguments)
+    (blocks, items, _), of_block = product.grid, _rows_of_block(product, given)
+    rows = blocks * of_block  # with those behind the end of a matrix
+    is_whole = rows == given.rows and of_block % TILE_ROWS == 0
+    is_one_row = quantise.grid[0] == 1 and following.columns == items * rows
     if not (is_whole and is_one_row and is_same_address(given.out, following.x)):
         return None
-    return replace(
-        product,
-        arguments=given._replace(quantised=following.quantised, quantised_planes=following.planes),
-        writes=product.writes | argument_indices(ProductArguments, "quantised"),
-    )
+    both = given._replace(quantised=following.quantised, quantised_planes=following.planes)
+    return product.extended(both, both.quantised)
 
 
-def _rows_of_block(product: Launch) -> int:
-    quant_type, lane_bits = (
-        product.kernel.quant_type,
-        ProductArguments(*product.arguments).lane_bits,
-    )
+def _rows_of_block(product: Launch, given: ProductArguments) -> int:
+    quant_type = product.kernel.quant_type
     assert quant_type is not None
-    assert isinstance(lane_bits, np.int32)
-    return (product.block >> int(lane_bits)) * rows_at_once(QuantType[quant_type.upper()])
+    return (product.block >> given.lane_bits) * rows_at_once(QuantType[quant_type.upper()])
 
 
 def activate(
@@ -243,54 +248,25 @@ def activate(
 
     gate and up are results of `product`. The result is quantised as in `gate_up`.
     """
-    return Launch(
-        Kernel("experts_activate", "experts_activate"),
-        grid=(items, -(-rows // BLOCK), 1),
-        block=BLOCK,
-        arguments=(
-            *(gate, up, hidden),
-            *(np.int32(rows), np.int32(hidden_planes), np.int32(activation)),
+    arguments = (gate, up, hidden, rows, hidden_planes, activation)
+    return Launch.of("experts_activate", (items, -(-rows // BLOCK)), BLOCK, arguments, [hidden])
+
+
+def down(hidden: Span, stacked: GpuStackedMatrix, total: RoutedSum, *, planes: int) -> Launch:
+    """Computes the sum `total`, whose values are down h + bias; at most 32 experts are used."""
+    s, t, (ids, tokens, used) = stacked, total, total.items
+    lanes = lanes_of_row(s.quant_type, s.columns)
+    tile = _down_rows(BLOCK // lanes, used, rows_at_once(s.quant_type))
+    return Launch.of(
+        kernel("experts_down", s.quant_type, planes),
+        (-(-s.rows // tile), tokens),
+        BLOCK,
+        DownArguments(
+            *(hidden, ids, t.weights, s.arguments, t.residual, t.out, t.scale, used),
+            *(s.columns, s.rows, s.planes(planes), bits(tile), bits(lanes)),
         ),
-        writes=frozenset({2}),
-    )
-
-
-def down(
-    hidden: Span,
-    ids: Span | None,
-    weights: Span | None,
-    stacked: GpuStackedMatrix,
-    out: Span,
-    *,
-    quant_type: QuantType,
-    tokens: int,
-    used: int,
-    columns: int,
-    rows: int,
-    planes: int,
-    residual: Span | None = None,
-    scale: float = 1.0,
-) -> Launch:
-    """Computes out (T, rows) = residual + scale * sum of weight * (down h + bias).
-
-    The sum is in ascending order of expert id. `weights` are (T, used), None for 1. `used` is at
-    most 32.
-    """
-    lanes = lanes_of_row(quant_type, columns)
-    tile = _down_rows(BLOCK // lanes, used, rows_at_once(quant_type))
-    return Launch(
-        kernel("experts_down", quant_type, planes),
-        grid=(-(-rows // tile), tokens, 1),
-        block=BLOCK,
-        arguments=flat(
-            DownArguments(
-                *(hidden, ids, weights, stacked.addresses, stacked.bias, stacked.factors),
-                *(residual, out, np.float32(scale), np.int32(used), np.int32(columns)),
-                *(np.int32(rows), np.int32(planes), np.int32(bits(tile)), np.int32(bits(lanes))),
-            )
-        ),
-        writes=argument_indices(DownArguments, "out"),
-        referenced=stacked.referenced,
+        [t.out],
+        referenced=s.referenced,
     )
 
 
@@ -301,15 +277,9 @@ def down_with_norm(product: Launch, norm: Launch, counter: Span) -> Launch | Non
     there are several tokens. `counter` is an int32 with the value 0.
     """
     given = named(DownArguments, product.arguments)
-    tail = norm_tail(norm, given.out, given.rows, counter)
-    if tail is None or given.norm != NO_NORM or product.grid[1] != 1:
+    if given.norm != NO_NORM or product.grid[1] != 1:
         return None
-    return with_tail(product, given, tail)
-
-
-def kernel(operation: str, quant_type: QuantType, planes: int) -> Kernel:
-    """Returns the kernel of an operation for a quant type and activations of `planes` planes."""
-    return Kernel(operation, entry(operation, quant_type, planes), quant_type.name.lower())
+    return with_tail(product, given, (given.out, given.rows), norm, counter)
 
 
 def gate_up_threads(lanes: int) -> int:

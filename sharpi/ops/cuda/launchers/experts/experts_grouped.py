@@ -1,25 +1,29 @@
 """Launches the expert kernels for many tokens, which share each read of an expert's weights.
 
-Results are bit-identical to those of the kernels in `experts`. `offsets` and `items` come from
-`group_routes`. With `in_tiles`, tensor cores multiply tiles of 64 rows and 32 items, if the
-activations are quantised to one plane. Activations in f16 (`F16Rows`) go to the kernels of
-`experts_f16`, whose results have other bits.
+Results are bit-identical to those of the kernels in `experts`. With `Groups.in_tiles`, tensor cores
+multiply tiles of 64 rows and 32 items, if the activations are quantised to one plane. Activations
+in f16 (`F16Rows`) go to other tiles, whose results have other bits.
 """
 
-from typing import Final
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.experts.experts import (
     TILE_ROWS,
     GpuStackedMatrix,
+    RoutedSum,
     gate_up_threads,
-    kernel,
 )
 from sharpi.ops.cuda.launchers.f16_rows import F16Rows
-from sharpi.ops.cuda.matvec_layout import BLOCK, bits, lanes_of_row, reads_floats, rows_at_once
+from sharpi.ops.cuda.matvec_layout import (
+    BLOCK,
+    bits,
+    kernel,
+    lanes_of_row,
+    reads_floats,
+    rows_at_once,
+)
 from sharpi.ops.interface import Activation
 
 ROWS_OF_TILE: Final = 64  # kTileRows
@@ -27,6 +31,17 @@ TILED_ITEMS: Final = 6  # mean tokens per expert; an estimate that no GPU has co
 _LEAST_BLOCKS_OF_ROWS: Final = 16
 _F16_TYPES: Final = frozenset({QuantType.F16, QuantType.BF16})
 _COLUMNS_OF_PIECE: Final = 8  # of 16 bytes, at multiples of which rows must begin
+
+
+class Groups(NamedTuple):
+    """The items of some experts, grouped by expert (see `group_routes`)."""
+
+    offsets: Span
+    items: Span | None  # None if the rows of x are in the order of items
+    experts: int
+    used: int  # item i reads row i / used of x
+    is_packed: bool = False  # the rows of results are in the order of items
+    in_tiles: bool = False
 
 
 def fills_tiles(tokens: int, used: int, experts: int) -> bool:
@@ -53,242 +68,109 @@ def shares(experts: int) -> int:
     return max(1, _LEAST_BLOCKS_OF_ROWS // experts)
 
 
-def f16_gate_up(
-    x: F16Rows,
-    offsets: Span,
-    items: Span,
-    gate: GpuStackedMatrix,
-    up: GpuStackedMatrix,
-    hidden: Span,
-    *,
-    quant_type: QuantType,
-    activation: Activation,
-    experts: int,
-    used: int,
-    columns: int,
-    rows: int,
-    hidden_planes: int,
-    input_weights: Span | None = None,
-    is_packed: bool = False,
-) -> Launch:
-    """Computes what `experts_grouped.gate_up` does, in f16; columns are a multiple of 8."""
-    return Launch(
-        _f16_kernel("experts_f16_gate_up", quant_type),
-        grid=(-(-rows // TILE_ROWS), experts, shares(experts)),
-        block=BLOCK,
-        arguments=(
-            *(*x, offsets, items, gate.addresses, gate.bias, gate.factors),
-            *(up.addresses, up.bias, up.factors, input_weights, hidden),
-            *map(np.int32, (used, columns, rows, hidden_planes, activation, is_packed)),
-        ),
-        writes=frozenset({11}),
-        referenced=gate.referenced + up.referenced,
-    )
+class _Form(NamedTuple):
+    """The kernel of an operation, with what its form of tiles decides."""
+
+    kernel: Kernel
+    shares: int
+    planes: tuple[int, ...]  # an argument that tiles do not take
+    lane_bits: tuple[int, ...]  # an argument that f16 tiles do not take
+    lanes: int | None  # None in tiles
 
 
-def f16_product(
-    x: F16Rows,
-    offsets: Span,
-    items: Span | None,
-    stacked: GpuStackedMatrix,
-    out: Span,
-    *,
-    quant_type: QuantType,
-    experts: int,
-    used: int,
-    columns: int,
-    rows: int,
-    input_weights: Span | None = None,
-    is_packed: bool = False,
-) -> Launch:
-    """Computes what `experts_grouped.product` does, in f16; columns are a multiple of 8."""
-    return Launch(
-        _f16_kernel("experts_f16_product", quant_type),
-        grid=(-(-rows // ROWS_OF_TILE), experts, shares(experts)),
-        block=BLOCK,
-        arguments=(
-            *(*x, offsets, items, stacked.addresses, stacked.bias, stacked.factors),
-            *(input_weights, out, *map(np.int32, (used, columns, rows, is_packed))),
-        ),
-        writes=frozenset({8}),
-        referenced=stacked.referenced,
-    )
-
-
-def _f16_kernel(operation: str, quant_type: QuantType) -> Kernel:
-    """Returns an operation's kernel for a type; both types are compiled together."""
-    return Kernel(operation, f"{operation}_{quant_type.name.lower()}")
+def _form(
+    operation: str, x: Span | F16Rows, groups: Groups, stacked: GpuStackedMatrix, planes: int
+) -> _Form:
+    kind, lanes = stacked.quant_type, lanes_of_row(stacked.quant_type, stacked.columns)
+    if isinstance(x, F16Rows):  # its file is compiled for both types together
+        name = f"experts_f16_{operation}"
+        f16 = Kernel(name, f"{name}_{kind.name.lower()}")
+        return _Form(f16, shares(groups.experts), (), (), None)
+    if groups.in_tiles and supports_tiles(kind, planes):
+        tiled = kernel(f"experts_tiled_{operation}", kind, planes)
+        return _Form(tiled, shares(groups.experts), (), (bits(lanes),), None)
+    grouped = kernel(f"experts_grouped_{operation}", kind, planes)
+    return _Form(grouped, 1, (stacked.planes(planes),), (bits(lanes),), lanes)
 
 
 def gate_up(
     x: Span | F16Rows,
-    offsets: Span,
-    items: Span,
+    groups: Groups,
     gate: GpuStackedMatrix,
     up: GpuStackedMatrix,
     hidden: Span,
     *,
-    quant_type: QuantType,
     activation: Activation,
-    experts: int,
-    used: int,
-    columns: int,
-    rows: int,
     planes: int,
     hidden_planes: int,
     input_weights: Span | None = None,
-    is_packed: bool = False,
-    in_tiles: bool = False,
 ) -> Launch:
-    """Computes `experts.gate_up` for many tokens.
-
-    With `is_packed`, the result's rows are in the order of `items`.
-    """
-    if isinstance(x, F16Rows):
-        return f16_gate_up(
-            *(x, offsets, items, gate, up, hidden),
-            quant_type=quant_type,
-            activation=activation,
-            experts=experts,
-            used=used,
-            columns=columns,
-            rows=rows,
-            hidden_planes=hidden_planes,
-            input_weights=input_weights,
-            is_packed=is_packed,
-        )
-    lanes = lanes_of_row(quant_type, columns)
-    in_tiles = in_tiles and supports_tiles(quant_type, planes)
-    operation = "experts_tiled_gate_up" if in_tiles else "experts_grouped_gate_up"
-    return Launch(
-        kernel(operation, quant_type, planes),
-        grid=(-(-rows // TILE_ROWS), experts, shares(experts) if in_tiles else 1),
-        block=BLOCK if in_tiles else gate_up_threads(lanes),
-        arguments=(
-            *(x, offsets, items, gate.addresses, gate.bias, gate.factors),
-            *(up.addresses, up.bias, up.factors),
-            *(input_weights, hidden, np.int32(used), np.int32(columns), np.int32(rows)),
-            *(() if in_tiles else (np.int32(planes),)),
-            *map(np.int32, (hidden_planes, activation, bits(lanes), is_packed)),
+    """Computes `experts.gate_up` for many tokens; for x in f16, columns are a multiple of 8."""
+    form = _form("gate_up", x, groups, up, planes)
+    return Launch.of(
+        form.kernel,
+        (-(-up.rows // TILE_ROWS), groups.experts, form.shares),
+        BLOCK if form.lanes is None else gate_up_threads(form.lanes),
+        (
+            *(x, groups.offsets, groups.items, gate.arguments, up.arguments, input_weights),
+            *(hidden, groups.used, up.columns, up.rows, form.planes, hidden_planes, activation),
+            *(form.lane_bits, groups.is_packed),
         ),
-        writes=frozenset({10}),
+        [hidden],
         referenced=gate.referenced + up.referenced,
     )
 
 
 def product(
     x: Span | F16Rows,
-    offsets: Span,
-    items: Span | None,
+    groups: Groups,
     stacked: GpuStackedMatrix,
     out: Span,
     *,
-    quant_type: QuantType,
-    experts: int,
-    used: int,
-    columns: int,
-    rows: int,
     planes: int,
     input_weights: Span | None = None,
-    is_packed: bool = False,
-    in_tiles: bool = False,
 ) -> Launch:
-    """Computes `experts.product` for many tokens, where item i reads row i / used of x.
-
-    With `is_packed`, the result's rows are in the order of `items`.
-    """
-    if isinstance(x, F16Rows):
-        return f16_product(
-            *(x, offsets, items, stacked, out),
-            quant_type=quant_type,
-            experts=experts,
-            used=used,
-            columns=columns,
-            rows=rows,
-            input_weights=input_weights,
-            is_packed=is_packed,
-        )
-    lanes = lanes_of_row(quant_type, columns)
-    in_tiles = in_tiles and supports_tiles(quant_type, planes)
-    operation = "experts_tiled_product" if in_tiles else "experts_grouped_product"
-    rows_of_block = ROWS_OF_TILE if in_tiles else BLOCK // lanes * rows_at_once(quant_type)
-    return Launch(
-        kernel(operation, quant_type, planes),
-        grid=(-(-rows // rows_of_block), experts, shares(experts) if in_tiles else 1),
-        block=BLOCK,
-        arguments=(
-            *(
-                x,
-                offsets,
-                items,
-                stacked.addresses,
-                stacked.bias,
-                stacked.factors,
-                input_weights,
-                out,
-            ),
-            *(np.int32(used), np.int32(columns), np.int32(rows)),
-            *(() if in_tiles else (np.int32(planes),)),
-            *(np.int32(bits(lanes)), np.int32(is_packed)),
+    """Computes `experts.product` for many tokens; for x in f16, columns are a multiple of 8."""
+    s, form = stacked, _form("product", x, groups, stacked, planes)
+    rows = ROWS_OF_TILE if form.lanes is None else BLOCK // form.lanes * rows_at_once(s.quant_type)
+    return Launch.of(
+        form.kernel,
+        (-(-s.rows // rows), groups.experts, form.shares),
+        BLOCK,
+        (
+            *(x, groups.offsets, groups.items, s.arguments, input_weights, out, groups.used),
+            *(s.columns, s.rows, form.planes, form.lane_bits, groups.is_packed),
         ),
-        writes=frozenset({7}),
-        referenced=stacked.referenced,
+        [out],
+        referenced=s.referenced,
     )
 
 
 def down(
     hidden: Span | F16Rows,
-    offsets: Span,
-    items: Span | None,
+    groups: Groups,
     stacked: GpuStackedMatrix,
     out: Span,
     *,
-    quant_type: QuantType,
-    experts: int,
-    columns: int,
-    rows: int,
     planes: int,
-    in_tiles: bool = False,
 ) -> Launch:
     """Computes out (T * used, rows) = down h + bias of each item, which `merge` sums.
 
-    Without `items`, the rows of `hidden` and `out` are packed: they are in the order of items.
+    `hidden` has a row for each item. If the groups are packed, its rows and those of `out` are in
+    the order of items.
     """
-    return product(
-        *(hidden, offsets, items, stacked, out),
-        quant_type=quant_type,
-        experts=experts,
-        used=1,
-        columns=columns,
-        rows=rows,
-        planes=planes,
-        in_tiles=in_tiles,
-    )
+    listed = None if groups.is_packed else groups.items
+    each = groups._replace(items=listed, used=1, is_packed=False)
+    return product(hidden, each, stacked, out, planes=planes)
 
 
-def merge(
-    values: Span,
-    ids: Span | None,
-    weights: Span | None,
-    out: Span,
-    *,
-    tokens: int,
-    used: int,
-    rows: int,
-    residual: Span | None = None,
-    scale: float = 1.0,
-) -> Launch:
-    """Computes out (T, rows) = residual + scale * sum of weight * value over each token's items.
-
-    `values` (T * used, rows) are the results of `down`. The order is that of `experts.down`.
-    """
-    return Launch(
-        Kernel("experts_grouped_merge", "experts_grouped_merge"),
-        grid=(tokens, -(-rows // BLOCK), 1),
-        block=BLOCK,
-        arguments=(
-            *(values, ids, weights, residual, out),
-            *(np.float32(scale), np.int32(used), np.int32(rows)),
-        ),
-        writes=frozenset({4}),
+def merge(values: Span, total: RoutedSum) -> Launch:
+    """Computes the sum `total` of `values` (T * used, rows), the results of `down`."""
+    t, items = total, total.items
+    return Launch.of(
+        "experts_grouped_merge",
+        (items.tokens, -(-t.rows // BLOCK)),
+        BLOCK,
+        (values, items.ids, t.weights, t.residual, t.out, t.scale, items.used, t.rows),
+        [t.out],
     )

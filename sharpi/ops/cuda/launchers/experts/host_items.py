@@ -1,8 +1,7 @@
 """Launches the kernels that send items of missed experts to the host, and merge its results.
 
-An item is a token with one of its experts. `addresses` (experts,) is 0 for experts that the host
-computes. `host_rows` (T * used,) int32 has each item's index among the items of the host, -1 for
-items that the GPU computes.
+`addresses` (experts,) is 0 for experts that the host computes. `host_rows` (T * used,) int32 has
+each item's index among the items of the host, -1 for items that the GPU computes.
 """
 
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from sharpi.device.launch import Argument, Kernel, Launch, Span, named
-from sharpi.ops.cuda.launchers.experts.experts import GateUpArguments
+from sharpi.device.launch import Kernel, Launch, Span, named
+from sharpi.ops.cuda.launchers.experts.experts import GateUpArguments, Items, RoutedSum
 
 
 class Wait(NamedTuple):
@@ -32,15 +31,12 @@ class CopyWait(NamedTuple):
 
 def begin_wait(wait: Wait) -> Launch:
     """Writes the time at which the stream begins to wait to `wait.since`."""
-    return Launch(Kernel("slot_wait", "slot_wait_begin"), (1, 1, 1), 1, (wait.since,), _FIRST)
+    return Launch.of(Kernel("slot_wait", "slot_wait_begin"), (1,), 1, (wait.since,), [wait.since])
 
 
 def end_wait(wait: Wait) -> Launch:
     """Adds the time since `begin_wait` to `wait.waited`."""
-    return Launch(Kernel("slot_wait", "slot_wait_end"), (1, 1, 1), 1, tuple(wait), _SECOND)
-
-
-_FIRST, _SECOND = frozenset({0}), frozenset({1})
+    return Launch.of(Kernel("slot_wait", "slot_wait_end"), (1,), 1, wait, [wait.waited])
 
 
 PREDICTED_WORDS = 2 + 32  # of `host_predictions`
@@ -60,89 +56,60 @@ class HostItems(NamedTuple):
 
 
 def host_items(
-    ids: Span,
+    items: Items,
     addresses: Span,
     x: Span,
     weights: Span | None,
     host_rows: Span,
-    items: HostItems,
+    for_host: HostItems,
     *,
-    tokens: int,
-    used: int,
     columns: int,
 ) -> Launch:
-    """Lists the items that the host is to compute, from ids (T, used) and floats x (T, columns).
+    """Lists the items that the host is to compute, with their rows of floats x (T, columns).
 
     The host multiplies inputs by `weights` (T, used); None stands for 1.
     """
-    return Launch(
-        Kernel("host_items", "host_items"),
-        grid=(tokens * used, 1, 1),
-        block=_BLOCK,
-        arguments=(
-            *(ids, addresses, x, weights, host_rows, *items),
-            *(np.int32(used), np.int32(columns)),
-        ),
-        writes=frozenset({4, 5, 6, 7, 8}),
-    )
+    ids, tokens, used = items
+    arguments = (ids, addresses, x, weights, host_rows, for_host, used, columns)
+    return Launch.of("host_items", (tokens * used,), _BLOCK, arguments, [host_rows, *for_host])
 
 
-def host_predictions(
-    ids: Span, addresses: Span, predicted: Span, *, tokens: int, used: int, layer: int
-) -> Launch:
+def host_predictions(items: Items, addresses: Span, predicted: Span, *, layer: int) -> Launch:
     """Writes for the host which experts are predicted for a layer and are not on the GPU.
 
-    `ids` (T, used) are the predicted experts, best first. The kernel writes to `predicted`, int32
-    (2 + 32,), the number of listed experts, the layer, and each listed expert once, best first.
+    `items` has the predicted experts, best first. The kernel writes to `predicted`, int32 (2 +
+    32,), the number of listed experts, the layer, and each listed expert once, best first.
     """
-    return Launch(
-        Kernel("host_predictions", "host_predictions"),
-        grid=(1, 1, 1),
-        block=32,
-        arguments=(
-            *(ids, addresses, predicted, np.int32(tokens), np.int32(used), np.int32(layer)),
-        ),
-        writes=frozenset({2}),
-    )
+    ids, tokens, used = items
+    arguments = (ids, addresses, predicted, tokens, used, layer)
+    return Launch.of("host_predictions", (1,), 32, arguments, [predicted])
 
 
 def merge(
-    values: Span,
-    items: Span,
-    host_rows: Span,
-    ids: Span,
-    weights: Span | None,
-    out: Span,
-    *,
-    tokens: int,
-    used: int,
-    rows: int,
-    residual: Span | None,
-    scale: float,
-    wait: Wait | None = None,
+    values: Span, host_values: Span, host_rows: Span, total: RoutedSum, wait: Wait | None = None
 ) -> Launch:
-    """Computes out (T, rows) = residual + scale * sum of weight * value, in order of expert id.
+    """Computes the sum `total` of values, in order of expert id.
 
-    `values` (T * used, rows) were computed by the GPU, `items` (host items, rows) by the host. The
-    kernel adds the time since `wait.since` to `wait.waited`.
+    `values` (T * used, rows) were computed by the GPU, `host_values` (host items, rows) by the
+    host. The kernel adds the time since `wait.since` to `wait.waited`.
     """
-    return Launch(
-        Kernel("experts_host_merge", "experts_host_merge"),
-        grid=(tokens, -(-rows // _BLOCK), 1),
-        block=_BLOCK,
-        arguments=(
-            *(values, items, host_rows, ids, weights, residual, out),
-            *(np.float32(scale), np.int32(used), np.int32(rows)),
-            *((None, None) if wait is None else wait),
+    t, (ids, tokens, used) = total, total.items
+    words = (None, None) if wait is None else wait
+    return Launch.of(
+        "experts_host_merge",
+        (tokens, -(-t.rows // _BLOCK)),
+        _BLOCK,
+        (
+            *(values, host_values, host_rows, ids, t.weights, t.residual, t.out, t.scale),
+            *(used, t.rows, *words),
         ),
-        writes=frozenset({6, 11}),
+        [t.out, words[1]],
     )
 
 
 MAX_PIECES = 3
 _CHUNK_BYTES, _MOST_BLOCKS = 16 << 10, 512
-_WAIT_WRITES = {22, 24}
-_NO_PIECE: tuple[Argument, ...] = (None, None, None, None, np.int64(0), np.int64(0))
+_NO_PIECE = (None, None, None, None, np.int64(0), np.int64(0))
 
 
 class GatherPiece(Struct, frozen=True):
@@ -155,6 +122,12 @@ class GatherPiece(Struct, frozen=True):
     stride: int  # bytes from one slot to the next
     num_bytes: int  # bytes to copy
     referenced: tuple[Span, ...]  # all memory to which the host addresses point
+
+    @property
+    def arguments(self) -> tuple[Span | np.int64 | None, ...]:
+        """The arguments by which the kernel finds the experts and their targets."""
+        sizes = np.int64(self.stride), np.int64(self.num_bytes)
+        return (self.host_addresses, self.slots, self.early, self.staging, *sizes)
 
 
 def gather_experts(
@@ -173,28 +146,18 @@ def gather_experts(
     only sets the size of the grid. The kernel adds the time of the copies to `wait`, unless the
     list is empty.
     """
-    given = [_arguments(piece) for piece in pieces]
-    given += [_NO_PIECE] * (MAX_PIECES - len(pieces))
+    given = [*(piece.arguments for piece in pieces), *[_NO_PIECE] * (MAX_PIECES - len(pieces))]
     chunks = most_loads * sum(-(-piece.num_bytes // _CHUNK_BYTES) for piece in pieces)
-    written = {1 + 6 * i + j for i in range(len(pieces)) for j in (1, 2, 3)}
-    return Launch(
-        Kernel("gather_experts", "gather_experts"),
-        grid=(max(1, min(_MOST_BLOCKS, chunks)), 1, 1),
-        block=_BLOCK,
-        arguments=(
-            loads,
-            *(argument for arguments in given for argument in arguments),
-            *(np.int32(experts), np.int32(num_slots), np.int32(num_early)),
-            *((None, None, None) if wait is None else wait),
-        ),
-        writes=frozenset(written | _WAIT_WRITES),
+    targets = [span for p in pieces for span in (p.slots, p.early, p.staging)]
+    waited = [] if wait is None else [wait.copied, wait.waited]
+    return Launch.of(
+        "gather_experts",
+        (max(1, min(_MOST_BLOCKS, chunks)),),
+        _BLOCK,
+        (loads, *given, experts, num_slots, num_early, wait or (None, None, None)),
+        [*targets, *waited],
         referenced=tuple(span for piece in pieces for span in piece.referenced),
     )
-
-
-def _arguments(piece: GatherPiece) -> tuple[Argument, ...]:
-    sizes = np.int64(piece.stride), np.int64(piece.num_bytes)
-    return (piece.host_addresses, piece.slots, piece.early, piece.staging, *sizes)
 
 
 _COPYING = 32  # blocks that copy, or one row of the grid; an estimate that no GPU has confirmed
@@ -214,17 +177,13 @@ def with_gather(gather: Launch, gate_up: Launch) -> Launch | None:
     is_of_token = given.ids is not None and items == given.used
     if not is_of_token or since is None or rows * tiles > _MOST_COPYING:
         return None
-    before = len(gather.arguments)
+    before, name = len(gather.arguments), "experts_gather_gate_up"
+    entry = gate_up.kernel.entry.replace(gate_up.kernel.file, name)
     return Launch(
-        _kernel(gate_up.kernel),
+        Kernel(name, entry, gate_up.kernel.quant_type),
         grid=(tiles, rows + items, 1),
         block=gate_up.block,
         arguments=(*gather.arguments, *gate_up.arguments),
         writes=gather.writes | {before + place for place in gate_up.writes},
         referenced=gather.referenced + gate_up.referenced,
     )
-
-
-def _kernel(gate_up: Kernel) -> Kernel:
-    name = "experts_gather_gate_up"
-    return Kernel(name, gate_up.entry.replace(gate_up.file, name), gate_up.quant_type)

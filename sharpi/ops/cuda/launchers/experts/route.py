@@ -2,46 +2,38 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
-from sharpi.device.launch import (
-    Argument,
-    Kernel,
-    Launch,
-    Span,
-    argument_indices,
-    flat,
-)
+from sharpi.device.launch import Launch, Span
+from sharpi.ops.cuda.launchers.experts.experts import RoutedSum
 from sharpi.ops.cuda.matvec_layout import BLOCK
-from sharpi.ops.interface import Scoring
+from sharpi.ops.interface import Router
 
 
 class RouterArguments(NamedTuple):
     """How to choose experts from logits, and how many (ROUTER of route.cuh)."""
 
-    bias: Argument = None
-    experts: Argument = np.int32(0)
-    used: Argument = np.int32(0)
-    scoring: Argument = np.int32(0)
-    normalise: Argument = np.int32(0)
-    scale: Argument = np.float32(0)
-    num_groups: Argument = np.int32(0)
-    groups_used: Argument = np.int32(0)
+    bias: Span | None = None
+    experts: int = 0
+    used: int = 0
+    scoring: int = 0
+    normalise: int = 0
+    scale: float = 0.0
+    num_groups: int = 0
+    groups_used: int = 0
 
 
 class RouteChoice(NamedTuple):
     """A choice of experts, and where the chosen ones are written."""
 
-    ids: Argument = None
-    weights: Argument = None
-    route_time: Argument = None
+    ids: Span | None = None
+    weights: Span | None = None
+    route_time: Span | None = None
     router: RouterArguments = RouterArguments()
 
 
 class RouteArguments(NamedTuple):
     """The arguments of the kernel `route`."""
 
-    logits: Argument
+    logits: Span
     choice: RouteChoice
 
 
@@ -51,7 +43,7 @@ class RouteTail(NamedTuple):
     They are RouteTail of matvec.cu. By default no experts are chosen.
     """
 
-    done: Argument = None
+    done: Span | None = None
     choice: RouteChoice = RouteChoice()
 
 
@@ -60,40 +52,26 @@ def route(
     bias: Span | None,
     ids: Span,
     weights: Span,
+    router: Router,
     *,
     tokens: int,
-    experts: int,
-    used: int,
-    scoring: Scoring,
-    normalise: bool,
-    scale: float,
-    num_groups: int,
-    groups_used: int,
     route_time: Span | None = None,
 ) -> Launch:
     """Chooses ids int32 and weights (T, used), best first, from logits (T, experts).
 
-    There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is added for the
-    choice only. The rules are those of `reference.choose_experts`; ids are distinct even where
-    logits are NaN. `route_time`, an int64, receives the time at which the first token has experts.
+    There are at most 512 experts, of which at most 32 are used. `bias` (experts,) is that of the
+    router on the GPU. The rules are those of `reference.choose_experts`; ids are distinct even
+    where logits are NaN. `route_time`, an int64, receives the time at which the first token has
+    experts.
     """
-    router = RouterArguments(
-        *(bias, np.int32(experts), np.int32(used), np.int32(scoring)),
-        *(np.int32(normalise), np.float32(scale), np.int32(num_groups), np.int32(groups_used)),
+    r = router
+    rules = RouterArguments(
+        *(bias, r.num_experts, r.num_used, r.scoring, r.normalise, r.scale),
+        *(r.num_groups, r.groups_used),
     )
-    choice = RouteChoice(ids, weights, route_time, router)
-    return Launch(
-        Kernel("route", "route"),
-        grid=(tokens, 1, 1),
-        block=32,
-        arguments=flat(RouteArguments(logits, choice)),
-        writes=argument_indices(
-            RouteArguments, "choice.ids", "choice.weights", "choice.route_time"
-        ),
-    )
-
-
-_BLOCK = 256
+    choice = RouteChoice(ids, weights, route_time, rules)
+    written = (ids, weights, route_time)
+    return Launch.of("route", (tokens,), 32, RouteArguments(logits, choice), written)
 
 
 def group_routes(
@@ -104,46 +82,30 @@ def group_routes(
     `ids` (T, used), `offsets` (experts + 1,) and `items` (T * used,) are int32. Item t * used + r
     is the r-th expert of token t.
     """
-    return Launch(
-        Kernel("group_routes", "group_routes"),
-        grid=(experts, 1, 1),
-        block=_BLOCK,
-        arguments=(ids, offsets, items, np.int32(tokens * used), np.int32(experts)),
-        writes=frozenset({1, 2}),
-    )
+    arguments = (ids, offsets, items, tokens * used, experts)
+    return Launch.of("group_routes", (experts,), BLOCK, arguments, [offsets, items])
 
 
 def merge_group(
-    values: Span,
-    ids: Span,
-    item_rows: Span | None,
-    weights: Span | None,
-    sums: Span,
-    *,
-    tokens: int,
-    used: int,
-    rows: int,
-    experts: range,
-    num_experts: int,
-    residual: Span | None = None,
-    scale: float = 1.0,
+    values: Span, item_rows: Span | None, total: RoutedSum, *, experts: range, num_experts: int
 ) -> Launch:
-    """Adds the values of a group of experts to sums (T, rows); groups must come in ascending order.
+    """Adds the values of a group of experts to `total.out`; groups must come in ascending order.
 
     After the last of `num_experts` experts the result is that of `experts_grouped.merge`.
     `item_rows` (T * used,) has the row of each item in `values`, -1 for none; without it, row i
     belongs to item i.
     """
     stages = experts.start == 0, experts.stop == num_experts
-    return Launch(
-        Kernel("experts_group_merge", "experts_group_merge"),
-        grid=(tokens, -(-rows // BLOCK), 1),
-        block=BLOCK,
-        arguments=(
-            *(values, ids, item_rows, weights, residual, sums, np.float32(scale)),
-            *map(np.int32, (used, rows, experts.start, experts.stop, *stages)),
+    t, items = total, total.items
+    return Launch.of(
+        "experts_group_merge",
+        (items.tokens, -(-t.rows // BLOCK)),
+        BLOCK,
+        (
+            *(values, items.ids, item_rows, t.weights, t.residual, t.out, t.scale),
+            *(items.used, t.rows, experts.start, experts.stop, *stages),
         ),
-        writes=frozenset({5}),
+        [t.out],
     )
 
 
@@ -165,13 +127,11 @@ def pack_routes(
     writes the same lists for the buffer's rows, and to `item_rows` each item's row, or -1 if no row
     is left. It sets `is_over` to 1 if there are more items than rows.
     """
-    return Launch(
-        Kernel("pack_routes", "pack_routes"),
-        grid=(-(-max(num_items, experts + 1) // BLOCK), 1, 1),
-        block=BLOCK,
-        arguments=(
-            *(offsets, items, packed_offsets, packed_items, item_rows, is_over),
-            *map(np.int32, (experts, capacity)),
-        ),
-        writes=frozenset({2, 3, 4, 5}),
+    written = (packed_offsets, packed_items, item_rows, is_over)
+    return Launch.of(
+        "pack_routes",
+        (-(-max(num_items, experts + 1) // BLOCK),),
+        BLOCK,
+        (offsets, items, *written, experts, capacity),
+        written,
     )

@@ -1,17 +1,12 @@
 """Launches the kernels of the slot policy, which decide which of a layer's experts have slots."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from sharpi.device.launch import Kernel, Launch, Span, argument_indices, flat
-from sharpi.ops.cuda.launchers.experts.slot_arguments import (
-    DECISION_WRITES,
-    DecisionArguments,
-    SlotPolicyArguments,
-    TableArguments,
-)
+from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.ops.slot_rules import real, whole
 
 LEARNED_KEEP = whole("LearnedKeep")  # the only policy that has maps
@@ -73,10 +68,10 @@ class PolicyRules(Struct, frozen=True):
         return min(self.experts_per_token, RANKS)
 
     @property
-    def rate(self) -> np.float32:
+    def rate(self) -> float:
         """The learning rate of the maps of learned-keep."""
         energy = sum(1.0 / (rank * rank) for rank in range(1, self.num_ranks + 1))
-        return np.float32(real("Rate") / (_NUM_SOURCES * energy))
+        return real("Rate") / (_NUM_SOURCES * energy)
 
     @property
     def map_floats(self) -> int:
@@ -101,13 +96,15 @@ class LayerState(Struct, frozen=True):
     num_staging: int
     learned: Span | None = None  # the layer's part of `Learning.maps`
 
-    def table_arguments(self) -> TableArguments:
-        """Returns `tables` as six kernel arguments; missing tables are None."""
+    @property
+    def table_arguments(self) -> "TableArguments":
+        """The tables as six kernel arguments; missing tables are None."""
         return TableArguments(*(span for table in self.tables for span in table))
 
-    def sizes(self) -> tuple[np.int32, np.int32, np.int32]:
-        """Returns the numbers of slots, early slots and staging buffers."""
-        return np.int32(self.num_slots), np.int32(self.num_early), np.int32(self.num_staging)
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of slots, early slots and staging buffers."""
+        return self.num_slots, self.num_early, self.num_staging
 
 
 class Learning(Struct, frozen=True):
@@ -117,6 +114,62 @@ class Learning(Struct, frozen=True):
     routes: Span  # int32 (layers, 4), the best experts of each layer's newest route
     remembered: Span  # int32 (layers, 64, experts per token), the last routes of a batch
     has_experts: Span  # int32 (layers,), 1 for layers with experts
+
+
+class TableArguments(NamedTuple):
+    """Address tables (experts,), each followed by all addresses that it may hold."""
+
+    first: Span | None = None
+    first_addresses: Span | None = None
+    second: Span | None = None
+    second_addresses: Span | None = None
+    third: Span | None = None
+    third_addresses: Span | None = None
+
+    @property
+    def written(self) -> tuple[Span | None, ...]:
+        """The tables themselves."""
+        return self[::2]
+
+
+class DecisionArguments(NamedTuple):
+    """A layer's slots, and how to decide about them (SLOT_DECISION of slot_decision.cuh)."""
+
+    state: Span
+    loads: Span
+    outcomes: Span
+    overflow: Span
+    tables: TableArguments
+    learned: Span | None
+    routes: Span | None
+    num_slots: int
+    num_early: int
+    num_staging: int
+    kind: int
+    has_admission: int
+    miss: int
+    phase: int
+    layer: int
+    num_layers: int
+    num_ranks: int
+    rate: float
+
+    @property
+    def written(self) -> tuple[Span | None, ...]:
+        """The memory that a decision writes."""
+        of_policy = (self.learned, self.routes)
+        return (*self[:4], *self.tables.written, *of_policy)
+
+
+class SlotPolicyArguments(NamedTuple):
+    """The arguments of the kernel `slot_policy`: a token's experts, and the decision about them."""
+
+    ids: Span
+    experts: int
+    used: int
+    num_before: int
+    num_tokens: int
+    decision: DecisionArguments
 
 
 def slot_policy(
@@ -143,25 +196,13 @@ def slot_policy(
     are too few staging buffers. `routes` are those of `Learning`.
     """
     decision = DecisionArguments(
-        *(state.words, loads, outcomes, overflow, state.table_arguments()),
-        *(state.learned, routes, *state.sizes()),
-        *(np.int32(rules.kind), np.int32(rules.admission), np.int32(miss), np.int32(phase)),
-        *(np.int32(layer), np.int32(rules.num_layers), np.int32(rules.num_ranks), rules.rate),
+        *(state.words, loads, outcomes, overflow, state.table_arguments, state.learned, routes),
+        *(*state.sizes, rules.kind, rules.admission, miss, phase),
+        *(layer, rules.num_layers, rules.num_ranks, rules.rate),
     )
-    experts, used = np.int32(rules.num_experts), np.int32(rules.experts_per_token)
-    return Launch(
-        Kernel("slot_policy", "slot_policy"),
-        grid=(1, 1, 1),
-        block=_BLOCK,
-        arguments=flat(
-            SlotPolicyArguments(
-                *(ids, experts, used, np.int32(num_before), np.int32(num_tokens), decision)
-            )
-        ),
-        writes=argument_indices(
-            SlotPolicyArguments, *(f"decision.{name}" for name in DECISION_WRITES)
-        ),
-    )
+    sizes = (rules.num_experts, rules.experts_per_token, num_before, num_tokens)
+    arguments = SlotPolicyArguments(ids, *sizes, decision)
+    return Launch.of("slot_policy", (1,), _BLOCK, arguments, decision.written)
 
 
 def slot_batch(
@@ -182,16 +223,16 @@ def slot_batch(
     the layer's part of `Learning.remembered`. `is_first` marks the first batch of a prompt.
     `miss_mode` says how the batch read missed experts.
     """
-    return Launch(
-        Kernel("slot_batch", "slot_batch"),
-        grid=(1, 1, 1),
-        block=_BLOCK,
-        arguments=(
-            *(state.words, ids, loads, remembered, *state.table_arguments()),
-            *(np.int32(rules.num_experts), np.int32(tokens), np.int32(used), *state.sizes()),
-            *(np.int32(rules.kind), np.int32(is_first), np.int32(miss_mode)),
+    tables = state.table_arguments
+    return Launch.of(
+        "slot_batch",
+        (1,),
+        _BLOCK,
+        (
+            *(state.words, ids, loads, remembered, tables, rules.num_experts, tokens, used),
+            *(*state.sizes, rules.kind, is_first, miss_mode),
         ),
-        writes=frozenset({0, 2, 3, 4, 6, 8}),
+        [state.words, loads, remembered, *tables.written],
     )
 
 
@@ -203,22 +244,18 @@ def slot_resize(
     The `num_pinned` most used experts are pinned, but at most half of the slots. `loads` has room
     for all slots.
     """
-    return Launch(
-        Kernel("slot_resize", "slot_resize"),
-        grid=(1, 1, 1),
-        block=_WARP,
-        arguments=(
-            *(state.words, loads, _scores(rules, state), *state.table_arguments()),
-            *(np.int32(rules.num_experts), *state.sizes(), np.int32(rules.kind)),
-            *(np.int32(rules.admission), np.int32(resized), np.int32(num_pinned)),
+    row, tables = 4 * rules.num_experts, state.table_arguments
+    scores = None if state.learned is None else state.learned.part(row, row)
+    return Launch.of(
+        "slot_resize",
+        (1,),
+        _WARP,
+        (
+            *(state.words, loads, scores, tables, rules.num_experts, *state.sizes),
+            *(rules.kind, rules.admission, resized, num_pinned),
         ),
-        writes=frozenset({0, 1, 3, 5, 7}),
+        [state.words, loads, *tables.written],
     )
-
-
-def _scores(rules: PolicyRules, state: LayerState) -> Span | None:
-    row = 4 * rules.num_experts
-    return None if state.learned is None else state.learned.part(row, row)
 
 
 def slot_prefetch(
@@ -236,17 +273,9 @@ def slot_prefetch(
     The list is empty unless the bus is idle, which `now`, the list of the current layer's loads,
     tells. `predictions` (tokens, experts per token) are best first.
     """
-    return Launch(
-        Kernel("slot_prefetch", "slot_prefetch"),
-        grid=(1, 1, 1),
-        block=_WARP,
-        arguments=(
-            *(state.words, predictions, now, loads, np.int32(rules.num_experts)),
-            *(np.int32(tokens), np.int32(rules.experts_per_token), *state.sizes()[:2]),
-            np.int32(min(budget, state.num_early)),
-        ),
-        writes=frozenset({0, 3}),
-    )
+    sizes = (rules.num_experts, tokens, rules.experts_per_token, *state.sizes[:2])
+    arguments = (state.words, predictions, now, loads, *sizes, min(budget, state.num_early))
+    return Launch.of("slot_prefetch", (1,), _WARP, arguments, [state.words, loads])
 
 
 def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> tuple[Launch, ...]:
@@ -254,24 +283,14 @@ def slot_learn_batch(rules: PolicyRules, learning: Learning, *, tokens: int) -> 
 
     `tokens` is the number of tokens in the batch.
     """
-    tokens, used = min(tokens, BATCH_MEMORY), np.int32(rules.experts_per_token)
-    ranks, grid = np.int32(rules.num_ranks), (rules.num_layers, 1, 1)
+    of_batch = (min(tokens, BATCH_MEMORY), rules.experts_per_token, rules.num_ranks)
     remembered = (learning.remembered, learning.has_experts, learning.routes)
-    learn = Launch(
-        Kernel("slot_learn_batch", "slot_learn_batch"),
-        grid=grid,
-        block=_BLOCK,
-        arguments=(
-            *(learning.maps, *remembered, np.int64(rules.map_floats), np.int32(rules.num_experts)),
-            *(np.int32(tokens), used, ranks, rules.rate),
-        ),
-        writes=frozenset({0}),
+    size = np.int64(rules.map_floats)
+    of_maps = (learning.maps, *remembered, size, rules.num_experts, *of_batch, rules.rate)
+    kernels = (Kernel("slot_learn_batch", name) for name in ("slot_learn_batch", "slot_end_batch"))
+    learn, end = kernels
+    grid = (rules.num_layers,)
+    return (
+        Launch.of(learn, grid, _BLOCK, of_maps, [learning.maps]),
+        Launch.of(end, grid, _WARP, (*remembered, *of_batch), [learning.routes]),
     )
-    end = Launch(
-        Kernel("slot_learn_batch", "slot_end_batch"),
-        grid=grid,
-        block=_WARP,
-        arguments=(*remembered, np.int32(tokens), used, ranks),
-        writes=frozenset({2}),
-    )
-    return learn, end
