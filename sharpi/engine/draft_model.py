@@ -113,10 +113,7 @@ class ModelDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` tokens of the greedy continuation, and a level for each.
-
-        The level is that of the token's probability, see `level_of_chance`.
-        """
+        """Returns at most `most` tokens of the greedy continuation, and a level for each."""
         sequence = self._sequence
         same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
         if same < len(sequence.tokens):

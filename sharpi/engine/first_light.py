@@ -133,10 +133,7 @@ def _model(
     *,
     has_same_bits: bool = False,
 ) -> str:
-    """Compares the demo model's logits with the CPU's; raises DeviceError if they are far apart.
-
-    With `has_same_bits`, they must be those of a GPU with nothing on.
-    """
+    """Compares the demo model's logits with the CPU's; raises DeviceError if they are far apart."""
     config = RunConfig(
         model=demo_model(), context_size=128, batch_size=64, disabled=tuple(disabled),
         moe_slots=slots, experts=ExpertConfig(miss=miss),

@@ -121,10 +121,7 @@ def _with_chosen(
 def _joined(
     file: GgufFile, model: ModelConfig, config: RunConfig
 ) -> tuple[HeadChoice, Metadata] | None:
-    """Joins the head of --spec-draft-model to the model; None if that file is no head.
-
-    Returns the head's metadata, too.
-    """
+    """Joins the head of --spec-draft-model to the model; None if that file is no head."""
     speculation = config.speculation
     if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
         return None
@@ -164,10 +161,7 @@ def _check(
     architecture: str,
     sizes: dict[str, tuple[int, int]],
 ) -> None:
-    """Raises UsageError if the head is for another model, with the first field that differs.
-
-    `sizes` has the model's and the head's value of each field.
-    """
+    """Raises UsageError if the head is for another model, with the first field that differs."""
     from sharpi.engine.draft_model import check_vocabulary
 
     fields = {"architecture": (model.architecture, architecture), **sizes}

@@ -148,10 +148,7 @@ def decide_load(
 def _with_free_ram(
     config: RunConfig, hardware: HardwareInfo
 ) -> tuple[HardwareInfo, tuple[str, ...]]:
-    """Returns `hardware` with the RAM that other processes leave, and the limiting cgroups.
-
-    Tells the user if more was asked for: taking it would end the process.
-    """
+    """Returns `hardware` with the RAM that other processes leave, and the limiting cgroups."""
     gauge = MemoryGauge()
     free = gauge.read(reserved()).free
     hardware = replace(hardware, free_ram=free, limits_ram=True)

@@ -145,11 +145,7 @@ def _read(decided: LoadDecisions, report: Progress) -> tuple[GgufFile, ModelWeig
 def _gpu_slots(
     decided: LoadDecisions, weights: ModelWeights
 ) -> "tuple[tuple[GpuSlots | None, ...], MissCapabilities | None]":
-    """Decides about the slots on each GPU; returns them and what the driver allows.
-
-    The first GPU page-locks memory for all GPUs. The modules are imported here, since they are only
-    needed with a GPU.
-    """
+    """Decides about the slots on each GPU; returns them and what the driver allows."""
     plan, config = decided.plan, decided.config
     if plan is None or not decided.gpu.devices:
         return (), None
@@ -171,10 +167,7 @@ def _gpu_slots(
 def _expert_tier(
     decided: LoadDecisions, report: Progress, *, is_shared: bool
 ) -> "ExpertTier | None":
-    """Builds the slots in RAM; None if the plan needs none.
-
-    Their modules are only imported here.
-    """
+    """Builds the slots in RAM; None if the plan needs none."""
     plan, config = decided.plan, decided.config
     if plan is None or plan.is_mapped:
         return None
@@ -188,10 +181,7 @@ def _expert_tier(
 
 
 def _refuse_tokens_without_row(file: GgufFile, tokenizer: Tokenizer, weights: ModelWeights) -> None:
-    """Refuses a tokenizer with ids beyond the output matrix: kernels do not check ids.
-
-    More rows than tokens are usual, since matrices are padded.
-    """
+    """Refuses a tokenizer with ids beyond the output matrix: kernels do not check ids."""
     rows = weights.output.rows
     if tokenizer.vocab_size > rows:
         raise file_error(

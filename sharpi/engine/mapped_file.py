@@ -107,11 +107,7 @@ def _state(path: Path) -> _State | None:
 
 
 def _state_before(path: Path, since: int | None) -> _State | None:
-    """Returns a file's state; None if the file does not exist.
-
-    If the file was written after `since`, the state has a modification time of -1, so that it
-    equals no later state.
-    """
+    """Returns a file's state; None if the file does not exist."""
     state = _state(path)
     if state is None or since is None or not since < state[3] <= time.time_ns():
         return state

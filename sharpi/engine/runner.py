@@ -179,10 +179,7 @@ class Runner:
         return StepInFlight(step, max_outputs, None, values)
 
     def _send(self, step: StepOfPart, max_outputs: int) -> int | None:
-        """Sends a step to the next rank; returns its number, None if it has no outputs.
-
-        If the values of all tokens are wanted, each is an output for the other ranks.
-        """
+        """Sends a step to the next rank; returns its number, None if it has no outputs."""
         assert self._remote is not None
         if not self._returns_hidden:
             return self._remote.send(step, max_outputs)

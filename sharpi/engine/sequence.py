@@ -96,10 +96,7 @@ class Sequence:
         return np.concatenate([logits.copy() for logits in self._scored(table, parts)])
 
     def _parts(self, table: PageTable, ids: Ids[int], batch: int) -> list[Ids[int]]:
-        """Splits the next tokens into steps of at most `batch` tokens.
-
-        The tokens whose queries choose what a cut of the KV cache keeps stay in one step.
-        """
+        """Splits the next tokens into steps of at most `batch` tokens."""
         ends = set(range(batch, len(ids), batch))
         if self._cut is not None:
             window, end = self._cut.window - table.length, self._cut.length - table.length

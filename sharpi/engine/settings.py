@@ -99,10 +99,7 @@ def _instruction_set(config: RunConfig, hardware: HardwareInfo) -> str:
 
 
 def _rounding(config: RunConfig, file: GgufFile) -> Rounding:
-    """Returns the rounding of activations.
-
-    "auto" is int16 for small models, which int8 harms most and which are fast, and otherwise int8.
-    """
+    """Returns the rounding of activations."""
     if config.precision != "auto":
         return config.precision
     size = sum(tensor.num_bytes for tensor in file.tensors.values())
@@ -184,10 +181,7 @@ def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:
 
 
 def _checked_keep(config: RunConfig, model: ModelConfig) -> int:
-    """Returns how many positions of a prompt each head keeps, 0 for all.
-
-    Raises UsageError if the request is too low, or if this model cannot drop positions.
-    """
+    """Returns how many positions of a prompt each head keeps, 0 for all."""
     if config.kv_keep is None:
         return 0
     if config.kv_keep < 2 * KEEP_WINDOW:

@@ -69,11 +69,7 @@ class StepTimes:
         return answer
 
     def _slope(self, sizes: list[int], lower: int, base: float) -> float:
-        """Returns the seconds to assume for each row beyond the largest measured size.
-
-        Without a disk this is little, so that such steps are tried. With a disk, further rows are
-        assumed to read as much as earlier ones. `base` are the seconds of a step of `lower` rows.
-        """
+        """Returns the seconds to assume for each row beyond the largest measured size."""
         hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
         if self._least == 1 or lower == first:
             return hoped
@@ -158,11 +154,7 @@ class DraftPolicy:
         return self._reads_disk and self._check_seconds > self.budget.limit
 
     def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
-        """Returns a trial of as many drafted tokens as the budget allows; None if it allows none.
-
-        `offers` are the chances of the tokens, each with the index of its sequence. `num` is the
-        number of sequences, `usual` the seconds of a step without drafts.
-        """
+        """Returns a trial of as many drafts as the budget allows; None if it allows none."""
         most = len(offers)
         if self._reads_disk:
             sizes = range(num, num + most + 1)
@@ -173,12 +165,7 @@ class DraftPolicy:
         return None
 
     def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
-        """Returns the seconds that a trial of these drafted tokens may be expected to lose.
-
-        Each further row is assumed to take half of the time of a step with one row. Each accepted
-        token is a gain, so drafts that are almost surely accepted risk little. With a disk, no gain
-        is assumed. The parameters are those of `_trial`.
-        """
+        """Returns the seconds that a trial of these drafted tokens may be expected to lose."""
         token = usual / num
         row, count = token / 2, len(offers)
         if self._reads_disk:
@@ -192,10 +179,7 @@ class DraftPolicy:
     def _of_known(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> Choice | None:
-        """Returns the largest choice for which measurements show a gain; None if there is none.
-
-        The parameters are those of `_trial`.
-        """
+        """Returns the largest choice for which measurements show a gain; None if there is none."""
         for count in range(len(offers), 0, -1):
             tokens = num + sum([chance for chance, _ in offers[:count]])
             seconds = num * self.times.seconds(num + count)
@@ -206,10 +190,7 @@ class DraftPolicy:
     def _best(
         self, offers: Sequence[tuple[float, int]], num: int, usual: float
     ) -> tuple[int, float]:
-        """Returns the number of drafted tokens with the highest utility, and that utility.
-
-        The parameters are those of `_trial`.
-        """
+        """Returns the number of drafted tokens with the highest utility, and that utility."""
         best, highest, tokens = 0, 1.0, float(num)
         for count, (chance, _) in enumerate(offers, 1):
             tokens += chance
@@ -237,10 +218,7 @@ class DraftPolicy:
 
 
 def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
-    """Returns the chances of all drafted tokens, highest first, with the index of the sequence.
-
-    The tokens of a draft stay in order, since their chances never rise.
-    """
+    """Returns the chances of all drafted tokens, highest first, with the index of the sequence."""
     if len(chances) == 1:
         return [(chance, 0) for chance in chances[0]]
     offers = [(chance, i) for i, own in enumerate(chances) for chance in own]
@@ -248,10 +226,7 @@ def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
 
 
 def _of(offers: Sequence[tuple[float, int]], num: int) -> Choice:
-    """Returns a choice that checks the drafted tokens `offers`, in a step of `num` sequences.
-
-    Each offer is the chance of a token, and the index of its sequence.
-    """
+    """Returns a choice that checks the drafted tokens `offers`, in a step of `num` sequences."""
     gained = sum([chance for chance, _ in offers])
     return Choice(_lengths(offers, num), num + gained)
 

@@ -16,10 +16,7 @@ WORTH_A_ROW = 0.05  # the least chance with which a drafted token is worth a row
 
 
 class _Level:
-    """Counts for one kind and level: `right` of `seen` tokens were accepted.
-
-    Old tokens count less, so both are fractional.
-    """
+    """Counts for one kind and level: `right` of `seen` tokens were accepted."""
 
     __slots__ = ("right", "seen")
 
@@ -83,10 +80,7 @@ class Acceptance:
 
 
 def _first_chance(kind: DraftKind, level: int) -> float:
-    """Returns the chance to assume before any observation.
-
-    If a model drafts, it is the probability for which the level stands.
-    """
+    """Returns the chance to assume before any observation."""
     return (level + 0.5) / NUM_CHANCES if kind in _SURE else _FIRST_CHANCE
 
 
@@ -141,10 +135,7 @@ class SequenceDrafts:
         return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
 
     def _propose(self, most: int, most_of_models: int) -> list[Draft]:
-        """Returns the drafts of all drafters that cost little, the most promising first.
-
-        A model's draft comes first if the first token of theirs is unlikely to be accepted.
-        """
+        """Returns the drafts of all drafters that cost little, the most promising first."""
         acceptance = self.acceptance
         drafts = [draft for each in self._free if (draft := each.propose(most)) is not None]
         if len(drafts) > 1:

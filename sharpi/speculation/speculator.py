@@ -239,10 +239,7 @@ class Speculator:
         return bool(by_models)
 
     def _worthwhile(self, chances: list[float]) -> list[float]:
-        """Returns the first of `chances`, up to a token less likely than `min_probability`.
-
-        The likelihood of a token is its chance divided by that of the token before it.
-        """
+        """Returns the first of `chances`, up to a token less likely than `min_probability`."""
         before = 1.0
         for i, chance in enumerate(chances):
             if chance < self.settings.min_probability * before:

@@ -116,11 +116,7 @@ class CpuPart(RecordedPart[Program]):
         return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
-        """Writes `segment` into the next step as sequence `row`.
-
-        `first` is the row of its first token in the step, and `first_output` the row of its first
-        output.
-        """
+        """Writes `segment` into the next step as sequence `row`."""
         inputs = self._inputs
         rows = inputs.write(row, first, segment.ids, segment.position, segment.pages)
         if self._kept is not None:
@@ -131,10 +127,7 @@ class CpuPart(RecordedPart[Program]):
             self._write_states_after(segment, first)
 
     def _write_states_after(self, segment: Segment, first: int) -> None:
-        """Writes, for each token, the address where recurrent layers store the state after it.
-
-        A null address means that only the state after the last token is wanted.
-        """
+        """Writes, for each token, the address where recurrent layers store the state after it."""
         if segment.states_after:
             for row, state in enumerate(segment.states_after, first):
                 self._inputs.states_after[row] = self.states.addresses[state]

@@ -177,11 +177,8 @@ class ExpertTier:
         return True
 
     def _restore_slots(self) -> bool:
-        """Allocates slots again, and fills them with the most used experts.
-
-        Drops the mapped file from the page cache first, since the system may otherwise have no huge
-        pages left. Returns False if the slots do not fit; the mapped file then stays in use.
-        """
+        """Allocates slots again with the most used experts; returns False if they do not fit."""
+        # The page cache might otherwise leave no huge pages.
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
         # Half of what is free: others may take some meanwhile, and slots grow if they do not.
@@ -251,21 +248,14 @@ class ExpertTier:
                                     is_prompt=is_prompt)  # fmt: skip
 
     def _set_policy(self, *, is_timed: bool) -> None:
-        """Turns learning and prefetching on or off for the next step, as earlier trials decided.
-
-        `is_timed`: the step's time counts in the present trials.
-        """
+        """Turns learning and prefetching on or off for the next step, as earlier trials decided."""
         if self.trials.learning is not None:
             self.store.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
         if self._policy_prefetches:
             self.store.set_prefetching(self.trials.prefetches_now or not is_timed)
 
     def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the next step may predict experts.
-
-        A step with a prompt may; a decoding step may if trials found that predictions save time. If
-        nothing is prefetched, no step may.
-        """
+        """Returns True if the next step may predict experts."""
         trials = self.trials
         if trials.prefetch is None:
             return False

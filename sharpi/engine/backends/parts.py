@@ -72,10 +72,7 @@ def _embedding(
     weights: ModelWeights,
     slots: "GpuSlots | None",
 ) -> tuple[bool, Memory | None]:
-    """Returns True if a GPU with all layers looks up the embedding, and the RAM that it reads.
-
-    The RAM is None if the embedding is in VRAM, or if the CPU looks it up.
-    """
+    """Returns True if a GPU with all layers looks up the embedding, and the RAM that it reads."""
     from sharpi.engine.backends.gpu.miss_capabilities import page_locked_embedding
 
     if place.embeds or weights.embedding is weights.output:

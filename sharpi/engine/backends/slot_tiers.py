@@ -59,10 +59,7 @@ def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
 
 
 def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":
-    """Returns the sums of all GPUs' prediction counts; None if no GPU predicts.
-
-    The numbers of steps are not summed, because all GPUs take part in the same steps.
-    """
+    """Returns the sums of all GPUs' prediction counts; None if no GPU predicts."""
     if not found:
         return None
     return replace(

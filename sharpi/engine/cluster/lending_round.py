@@ -88,10 +88,7 @@ class LendingRound:
         return ExpertPrograms(self._loaded.weights, self._decided.settings, used, layers)
 
     def _lend(self, loans: Sequence[Loan]) -> None:
-        """Starts a lender for each rank that borrows experts from this rank.
-
-        Reads the lent experts into memory if the borrower has decided to send requests.
-        """
+        """Starts a lender for each rank that borrows experts from this rank."""
         for owner in sorted({loan.owner for loan in loans}):
             own = [loan for loan in loans if loan.owner == owner]
             lender = Lender(self._group.request_channel(owner), self._programs(own), own)

@@ -79,10 +79,7 @@ class RemotePart(RemoteLayers):
         self._arrived.pop(number, None)
 
     def _take(self, message: Message) -> None:
-        """Handles a message, and stores a step's outputs unless `discard` was called for it.
-
-        Raises ClusterError if the message says that a rank has failed.
-        """
+        """Handles a message, and stores a step's outputs unless `discard` was called for it."""
         if message.kind is Kind.FAILED:
             raise ClusterError(bytes(message.body).decode(errors="replace"))
         if message.kind is Kind.OUTPUTS and message.number in self._wanted:

@@ -96,11 +96,7 @@ def read_step(body: bytes | memoryview, width: int) -> SentStep:
 def _segments(
     rows: Sequence[list[int]], arrays: IntArray, lengths: Sequence[int]
 ) -> tuple[Segment, ...]:
-    """Splits `arrays`, ids first, into segments by the lengths in `rows`.
-
-    It slices arrays and does nothing else, because a rank's caches are cold when a message arrives.
-    Raises ClusterError for a length below 0.
-    """
+    """Splits `arrays`, ids first, into segments by the lengths in `rows`."""
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     segments = []
     for row in rows:

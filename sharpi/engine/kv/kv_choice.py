@@ -151,10 +151,7 @@ def _why_not_in_ram(needed: int, free_bytes: int) -> str | None:
 def _free_bytes(
     config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
 ) -> int:
-    """Returns the bytes of RAM that the dense weights leave free.
-
-    Routed experts are not counted, as they may stay on disk.
-    """
+    """Returns the bytes of RAM that the dense weights leave free."""
     ram = default_ram(hardware) if config.ram is None else config.ram
     tensors = file.tensors.items()
     dense = sum(t.num_bytes for name, t in tensors if _is_dense_in_ram(name, on_gpu))
@@ -203,10 +200,7 @@ def kv_pages(
 
 
 def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
-    """Returns the bytes of RAM and, if a GPU may be used, of VRAM.
-
-    The pages of all layers may have to fit into each of them.
-    """
+    """Returns the bytes of RAM and, if a GPU may be used, of VRAM."""
     memories = [default_ram(hardware) if config.ram is None else config.ram]
     vram = config.vram or hardware.free_vram
     if config.device != "cpu" and vram:

@@ -90,11 +90,7 @@ def _loans(
     experts: Mapping[int, tuple[int, int]],
     spare: int,
 ) -> Iterator[Loan]:
-    """Yields one rank's loans to another.
-
-    `ends`: experts [0, end) of each layer have no lender yet. `spare` is the lender's spare RAM in
-    bytes.
-    """
+    """Yields one rank's loans to another."""
     wanted = sum(end * experts[layer][1] for layer, end in ends.items())
     share = min(1.0, max(0, spare) / wanted) if wanted else 0.0
     for layer, end in dict(ends).items():

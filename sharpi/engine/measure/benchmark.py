@@ -231,10 +231,7 @@ class Benchmark:
     def _int8_rates(
         self, test: BenchmarkTest, total: Traffic, repetitions_per_second: float
     ) -> tuple[float | None, float | None]:
-        """Returns the int8 operations per second of prefill: those reached, and the peak.
-
-        Both are None for decode and for float activations.
-        """
+        """Returns the int8 operations per second of prefill: those reached, and the peak."""
         products = _PRODUCTS_OF_A_WEIGHT[self._settings.rounding]
         if test.kind != "pp" or products is None:
             return None, None

@@ -142,10 +142,7 @@ def _is_used(name: str, model: ModelConfig) -> bool:
 
 
 def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> "TensorCopies | None":
-    """Allocates copies of the experts and embedding that a GPU reads from RAM.
-
-    Returns None if it reads nothing from RAM, or if there is no room.
-    """
+    """Allocates copies of the experts and embedding that a GPU reads from RAM."""
     if config.cpu_moe:
         return None
     read = {f"blk.{i}" for i in plan.slotted_layers if i >= config.num_cpu_moe}

@@ -199,11 +199,7 @@ class PromptCache(Closing):
     def _pending(
         self, path: Sequence[CachedPage], has_windows: Callable[[int], bool], time_ns: int
     ) -> Iterator[Pending]:
-        """Yields a record for each page and state.
-
-        Earlier pages get slightly later times of use, so that the end of a text is evicted before
-        its beginning. The key is filled in when the record is written.
-        """
+        """Yields a record for each page and state."""
         page_bytes, state_bytes = self._sizes
         tokens = [token for page in path for token in page.tokens]
         for number, (link, page) in enumerate(zip(page_links(tokens), path, strict=False)):
@@ -287,10 +283,7 @@ class PromptCache(Closing):
 
 
 def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:
-    """Lists the records on disk that `record` makes superfluous.
-
-    They are shorter or partial records of the same page.
-    """
+    """Lists the records on disk that `record` makes superfluous."""
     if record.state_bytes or record.is_partial:
         return []
     partial = record.name._replace(is_partial=True)

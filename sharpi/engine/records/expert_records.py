@@ -131,11 +131,7 @@ class ExpertRecords:
             self._printer.step(each, trims=self._trims)
 
     def _count_tokens(self, segments: Sequence[Segment]) -> bool:
-        """Counts a step's tokens; returns True if all of them are decoded.
-
-        Drafts count as decoded. On the CPU, tokens decoded in the same step as a part of a prompt
-        share its batch. A GPU runs them in another pass.
-        """
+        """Counts a step's tokens; returns True if all of them are decoded."""
         decoded, is_decode = 0, True
         for segment in segments:
             if len(segment.ids) - segment.num_drafts == 1:

@@ -82,10 +82,7 @@ class _Token(NamedTuple):
 
 
 class _Generation:
-    """The steps of a prompt, and the single tokens decoded after it.
-
-    A step of several tokens, or one that does not follow the step before, belongs to a prompt.
-    """
+    """The steps of a prompt, and the single tokens decoded after it."""
 
     def __init__(self) -> None:
         self.prompt: list[IntArray] = []  # of its steps, (tokens, layers, used) each
@@ -149,10 +146,7 @@ class RoutePrinter:
 def _lines(
     of: SegmentRoutes, moe_layers: tuple[int, ...], *, trims: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yields, for each token and layer, the layer and a line with its experts.
-
-    If `trims`, the last layer only has rows for outputs.
-    """
+    """Yields, for each token and layer, the layer and a line with its experts."""
     segment = of.segment
     outputs = segment.outputs.tolist()
     for token in range(len(segment.ids)):

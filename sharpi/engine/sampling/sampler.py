@@ -55,11 +55,8 @@ def top_k(logits: FloatArray, k: int) -> IdArray:
 
 
 def _promising(logits: FloatArray, k: int) -> IdArray:
-    """Returns ids in ascending order, among them those of the k largest logits.
-
-    The logits are laid out in columns, and a column is kept if its maximum is one of the k largest
-    maxima: one pass over a large vocabulary, in a sixth of the time of partitioning it.
-    """
+    """Returns ids in ascending order, among them those of the k largest logits."""
+    # A column stays if its maximum is one of the k largest: a sixth of the time of partitioning.
     width = len(logits) // _COLUMN
     if width <= k:
         return np.arange(len(logits))

@@ -119,10 +119,7 @@ class Drafting(TokenProposer):
         self._speculator.record(started.proposed, seconds, tokens)
 
     def _follow(self, head: "DraftHead", started: StartedStep, *, of_prompts: bool) -> None:
-        """Passes hidden states of prompts to the head, or those of decoded tokens.
-
-        Skips rejected drafts, and requests that have ended since the step began.
-        """
+        """Passes hidden states of prompts to the head, or those of decoded tokens."""
         hidden, end = self._runner.hidden, 0
         for row, (scheduled, segment) in enumerate(
             zip(started.batch, started.segments, strict=True)

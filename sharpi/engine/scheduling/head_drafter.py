@@ -87,10 +87,7 @@ class HeadDrafter:
         return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
     def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` drafted tokens, and a level of probability for each.
-
-        Runs the head over the waiting hidden states, then over its own drafts.
-        """
+        """Returns at most `most` drafted tokens, and a level of probability for each."""
         found = self._first_prediction(table)
         at, step = self._first - 1, int(self._head.follows_drafts)
 

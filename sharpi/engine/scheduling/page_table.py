@@ -147,10 +147,7 @@ class PageTable:
             self.length = usable
 
     def _share_last(self, page: CachedPage, count: int) -> bool:
-        """Appends a partly filled page if it is unused, or else a copy of its `count` tokens.
-
-        Returns False if no page is free for a copy, or if so few tokens are not worth one.
-        """
+        """Appends a partly filled page if it is unused, or else a copy of its `count` tokens."""
         if page.is_evictable and len(page.tokens) == count:
             self._cache.before_change(page)
             self._cache.hold(page)
@@ -167,10 +164,7 @@ class PageTable:
         return copy is not None
 
     def _restore_state(self, page: CachedPage | None, offset: int) -> None:
-        """Restores the recurrent state after `offset` tokens of the page.
-
-        If it is not known, the table becomes empty.
-        """
+        """Restores the recurrent state after `offset` tokens of the page."""
         try:
             self._state = TableState(self._cache.states, page if self.length else None, offset)
         except ContextFullError:

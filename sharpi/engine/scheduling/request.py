@@ -112,10 +112,7 @@ class Request:
         return table
 
     def _find_snapshot_ends(self, table: PageTable) -> list[int]:
-        """Returns after how many tokens to keep snapshots of the recurrent state.
-
-        One is kept after a shared prefix, and one near the end of a long prompt.
-        """
+        """Returns after how many tokens to keep snapshots of the recurrent state."""
         ends = []
         if table.num_shared - table.length >= _SHARED_TOKENS:
             ends.append(table.num_shared)

@@ -70,10 +70,7 @@ def plan_with_windows(text: Beginning) -> list[Record]:
 
 
 def _have_windows(text: Beginning) -> Iterator[bool]:
-    """Yields, for each page, if memory or disk has it with its sliding-window layers.
-
-    Stops at the first page that is neither in memory nor on disk.
-    """
+    """Yields, for each page, if memory or disk has it with its sliding-window layers."""
     for number, link in enumerate(text.links[:-1]):
         own = text.links[number + 1]
         if text.has_windows(number) or text.disk.has_page(link, own):
@@ -85,11 +82,7 @@ def _have_windows(text: Beginning) -> Iterator[bool]:
 
 
 def _record(text: Beginning, number: int, length: int) -> Record | None:
-    """Returns the record to read for whole page `number`; None if memory has enough of it.
-
-    A page in the window of position `length` also needs its keys and values of sliding-window
-    layers.
-    """
+    """Returns the record to read for whole page `number`; None if memory has enough of it."""
     is_in_window = number >= text.cache.windows.first_needed(length)
     if text.is_known(number) and (not is_in_window or text.has_windows(number)):
         return None
@@ -115,10 +108,7 @@ def restoration(cache: PrefixCache, tokens: Sequence[int]) -> Generator[int, Non
 def _restored(
     cache: PrefixCache, disk: PromptCache, tokens: Sequence[int]
 ) -> Generator[int, None, bool]:
-    """Reads the longest beginning of `tokens` on disk, and yields the bytes of each record.
-
-    Returns False if a record could not be used.
-    """
+    """Reads the longest beginning of `tokens` on disk, and yields the bytes of each record."""
     text = Beginning(cache, disk, tokens, cache.find(tokens), page_links(tokens))
     plan = plan_with_windows(text) if cache.windows.is_on else _plan(text)
     if not plan:

@@ -57,10 +57,7 @@ class RunQueue:
             self.running.sort(key=lambda request: request.request_id.number)
 
     def _next(self) -> Request:
-        """Returns the oldest request of the client with the fewest running requests.
-
-        Of several such clients, it is the one whose last request started longest ago.
-        """
+        """Returns the oldest request of the client with the fewest running requests."""
         running = Counter(each.client for each in self.running)
         return min(self.waiting, key=lambda each: (running[each.client], self._last_start(each)))
 

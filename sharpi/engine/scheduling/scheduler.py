@@ -166,10 +166,7 @@ class Scheduler:
                     self._end(request, "cancelled")
 
     def _candidates(self) -> Sequence[Request]:
-        """Returns the requests that may take part in the next step.
-
-        After a failed step, the requests that were in it run alone, one after the other.
-        """
+        """Returns the requests that may take part in the next step."""
         requests = self._flight.idle(self._run_queue.running)
         return self._faults.next_alone(requests) if self._faults.goals else requests
 
@@ -231,10 +228,7 @@ class Scheduler:
     def _take(
         self, scheduled: ScheduledRequest, choices: Sequence[Choice] | npt.NDArray[np.float32]
     ) -> None:
-        """Records the computed tokens, and chooses next tokens while the proposed ones are right.
-
-        Each token is chosen as if none were proposed. A proposed token is right if it is that one.
-        """
+        """Records the computed tokens, and chooses next ones while the proposed ones are right."""
         request = scheduled.request
         self._computed(scheduled)
         for choice, proposed in zip(choices, (*scheduled.proposed, None), strict=False):

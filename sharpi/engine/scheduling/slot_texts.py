@@ -161,10 +161,7 @@ class SlotTexts:
 
 
 def _page_after(parent: CachedPage, tokens: tuple[int, ...], *, needs_state: bool) -> CachedPage:
-    """Returns the child that begins with these tokens.
-
-    With `needs_state` the child has the recurrent layers' state after them.
-    """
+    """Returns the child that begins with these tokens."""
     return next(
         page
         for page in parent.children

@@ -138,10 +138,7 @@ class GpuPart(RecordedPart[GpuProgram]):
 
     @property
     def _most_shared(self) -> int:
-        """The largest number of tokens with which a segment may share a pass with other segments.
-
-        If experts have slots, only segments of a single token may share a pass.
-        """
+        """The most tokens with which a segment may share a pass with other segments."""
         if self.gpu_tier is None:
             return PRODUCT_TOKENS - 1
         return int(self.gpu_tier.shares)

@@ -137,10 +137,7 @@ class GpuReport:
         return max(0, self._layers.prefill_access.num_streamed(number) - prompt.staged)
 
     def _phase(self, number: int, counts: SlotCounts) -> PhaseCounts:
-        """Converts the counts of prompts or of decoding.
-
-        A prefetched expert counts as a hit, or as late if it was still in flight.
-        """
+        """Converts the counts of prompts or of decoding."""
         size, loads = self._slots.expert_bytes[number], counts.loads + counts.staged
         return PhaseCounts(
             accesses=counts.accesses,
@@ -156,10 +153,7 @@ class GpuReport:
         )
 
     def _prompt(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
-        """Converts the counts of prompts, for which all experts of a layer may be streamed.
-
-        Experts that were streamed and not used count as wasted prefetches.
-        """
+        """Converts the counts of prompts, for which all experts of a layer may be streamed."""
         unused = self._streamed_unused(number, counts.prompt)
         wasted = unused * self._slots.expert_bytes[number]
         return sum_of(

@@ -222,10 +222,7 @@ class HostFilling:
         self._layers.moves.upload_residents()
 
     def _move_in_layer(self, number: int, entering: Sequence[int], leaving: list[int]) -> None:
-        """Copies the experts `entering` to VRAM, into free slots or those of the experts `leaving`.
-
-        Stops when no slot is left, and skips experts that are not in RAM.
-        """
+        """Copies the experts `entering` that RAM has to VRAM, into slots free or of `leaving`."""
         moves = self._layers.moves
         for expert in entering:
             if not leaving and not moves.has_free(number):
@@ -249,10 +246,7 @@ class HostFilling:
         return [pieces[matrix] for matrix in self._layers.moves.matrices(number)]
 
     def _copied_from_vram(self, number: int, victim: int | None) -> list[HostArray] | None:
-        """Returns copies of an evicted expert's gate, up and down; None if RAM has them.
-
-        None, too, if no expert is evicted.
-        """
+        """Returns copies of an evicted expert's gate, up and down; None if RAM has them."""
         store, moves = self._below, self._layers.moves
         if victim is None or store is None or store.stored(number, victim) is not None:
             return None
@@ -270,13 +264,9 @@ class HostFilling:
 def _entering(
     wanted: NDArray[np.bool_], held: NDArray[np.bool_], ids: IntArray, is_all_in_ram: bool
 ) -> list[int]:
-    """Returns the experts to copy to VRAM, in order of ids.
-
-    Unless RAM holds all experts, only those used in this step are candidates, because only a use
-    brings an expert into RAM.
-    """
+    """Returns the experts to copy to VRAM, in order of ids."""
     missing = wanted & ~held
-    if not is_all_in_ram:
+    if not is_all_in_ram:  # only a use brings an expert into RAM
         used = np.zeros(len(wanted), np.bool_)
         used[ids.ravel()] = True
         missing &= used

@@ -162,10 +162,7 @@ class GpuTier:
         return time.perf_counter() - start
 
     def _pin_if_due(self, due: int) -> None:
-        """Pins the most used experts if the GPU has counted at least `due` lookups.
-
-        The GPU is asked because `_num_accesses` is only an upper bound.
-        """
+        """Pins the most used experts if the GPU has counted at least `due` lookups."""
         counted, policy = self._report.hit_count(), self._slots.policy
         self._num_accesses = counted.accesses
         if counted.accesses < due:
