@@ -16,6 +16,7 @@ from typing import Any
 
 import pyte
 from chat_forks import ChatFork
+from prompt_toolkit.history import FileHistory
 
 ROOT = Path(__file__).parents[2]
 FAKE_ENGINE = (sys.executable, str(Path(__file__).parent / "fake_engine.py"))
@@ -140,3 +141,9 @@ def _own_terminal() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def typed_in(state: Path) -> list[str]:
+    """Returns the messages of the history in a state folder, oldest first."""
+    history = FileHistory(str(state / "sharpi" / "history"))
+    return list(history.load_history_strings())[::-1]

@@ -5,63 +5,16 @@ three double quotes at the end of a line close. The same rules apply to a pipe, 
 """
 
 import io
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
-from sharpi.cli.log.log_store import state_folder
 from sharpi.cli.output.terminal import stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.system.files import MOST_BYTES, read_line
 
-_MOST_ENTRIES = 1000
-_NEWLINE = "\u2028"
-
-
-def history_path() -> Path:
-    """Returns the file of typed messages in sharpi's state folder."""
-    return (state_folder() or Path.home()) / "history"
-
-
-class HistoryFile:
-    """A file of typed messages; errors in reading or writing it are ignored."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def entries(self) -> list[str]:
-        """Returns the newest 1000 entries, oldest first; empty if the file cannot be read."""
-        try:
-            lines = self._path.read_text("utf-8", "replace").split("\n")
-        except OSError:
-            return []
-        kept = [line for line in lines if line][-_MOST_ENTRIES:]
-        if len(lines) > 2 * _MOST_ENTRIES:
-            self._replace(kept)
-        return [line.replace(_NEWLINE, "\n") for line in kept]
-
-    def append(self, entry: str) -> None:
-        """Adds an entry at the end of the file."""
-        line = entry.replace("\n", _NEWLINE) + "\n"
-        with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
-                file.write(line.encode("utf-8", "replace"))
-
-    def _replace(self, lines: list[str]) -> None:
-        from sharpi.system.files import write_atomically
-
-        with suppress(OSError):
-            write_atomically(self._path, "".join(line + "\n" for line in lines).encode())
-
-
 PROMPT, CONTINUATION = "> ", "... "
 _QUOTES = '"""'
-_HISTORY_LENGTH = 1000
 
 
 class Input(Protocol):
@@ -82,7 +35,7 @@ class Input(Protocol):
 
 
 class LineInput:
-    """Reads messages from stdin, with readline at a terminal."""
+    """Reads messages from stdin, with prompts at a terminal."""
 
     has_editor = False
 
@@ -90,22 +43,14 @@ class LineInput:
         self._left = MOST_BYTES  # bytes that the current message may still take
         self.is_interactive = stdin_is_terminal()
         self.status: Callable[[], str] = str
-        self._history = HistoryFile(history_path()) if self.is_interactive else None
-        if self._history is not None:
-            _prepare_readline(self._history)
-            if isinstance(sys.stdin, io.TextIOWrapper):
-                sys.stdin.reconfigure(errors="replace")
+        if self.is_interactive and isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
 
     def read(self, initial_text: str = "") -> str | None:
-        """Returns the next message, or None at the end of the input; raises KeyboardInterrupt."""
         self._left = MOST_BYTES
-        message = message_of(self._line)
-        if message and self._history is not None:
-            self._history.append(message)
-        return message
+        return message_of(self._line)
 
     def confirm(self, question: str) -> bool:
-        """Asks a yes-or-no question; returns False if stdin is no terminal."""
         if not self.is_interactive:
             return False
         answer = self._line(f"{question} [y/N] ")
@@ -171,15 +116,3 @@ def _block(first: str, next_line: Callable[[str], str | None]) -> str:
 def is_yes(answer: str) -> bool:
     """Returns whether the user's answer to a question is y or yes."""
     return answer.strip().lower() in ("y", "yes")
-
-
-def _prepare_readline(history: HistoryFile) -> None:
-    """Loads the history into readline; lets a paste hold newlines, and Alt-Enter insert one."""
-    with suppress(ImportError):
-        import readline
-
-        readline.set_history_length(_HISTORY_LENGTH)
-        readline.parse_and_bind("set enable-bracketed-paste on")
-        readline.parse_and_bind(r'"\e\C-m": "\C-v\C-j"')
-        for entry in history.entries():
-            readline.add_history(entry.replace("\n", " "))

@@ -13,22 +13,23 @@ import termios
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import is_searching
-from prompt_toolkit.formatted_text import AnyFormattedText
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
 from sharpi.cli.chat.chat_settings import setting_names
-from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, HistoryFile, is_yes
+from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, is_yes
 from sharpi.cli.chat.slash_commands import ALIASES, NAMES
+from sharpi.cli.log.log_store import make_private_folder, state_folder
 from sharpi.cli.termination import exit_handlers
 from sharpi.errors import SharpiError
 
@@ -110,7 +111,7 @@ _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})
 class TerminalInput:
     """Reads messages with an editor, whose bottom line shows the result of `status`."""
 
-    def __init__(self, history: HistoryFile) -> None:
+    def __init__(self) -> None:
         quiet_terminal()
         self.is_interactive = True
         self.status: Callable[[], str] = str
@@ -121,41 +122,30 @@ class TerminalInput:
             PROMPT,
             multiline=True,
             prompt_continuation=_continuation,
-            history=_KeptHistory(history),
+            history=_History(history_path()),
             completer=completer,
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
             enable_suspend=True,
             key_bindings=_keys(),
-            bottom_toolbar=self._bottom_line,
+            bottom_toolbar=lambda: self.status(),
             style=_STYLE,
             output=self._output,
         )
 
     def read(self, initial_text: str = "") -> str | None:
-        """Returns the next message, or None at the end of the input; raises KeyboardInterrupt.
-
-        A closed terminal is the end of the input, too.
-        """
         try:
-            text = self._session.prompt(default=initial_text)
-        except EOFError:
+            return _without_quotes(self._session.prompt(default=initial_text))
+        except (EOFError, OSError):  # OSError: the terminal was closed
             return None
-        except OSError:  # the terminal was closed
-            return None
-        return _without_quotes(text)
 
     def confirm(self, question: str) -> bool:
-        """Asks a yes-or-no question; returns False after Ctrl-C or Ctrl-D."""
         try:
             session: PromptSession[str] = PromptSession(output=self._output)
             return is_yes(session.prompt(f"{question} [y/N] "))
         except (EOFError, KeyboardInterrupt):
             return False
-
-    def _bottom_line(self) -> AnyFormattedText:
-        return self.status()
 
 
 class _Screen(Vt100_Output):
@@ -165,18 +155,24 @@ class _Screen(Vt100_Output):
         return 1  # further rows are claimed as they are needed
 
 
-class _KeptHistory(History):
-    """A prompt_toolkit history that writes each message to a HistoryFile when it is sent."""
+def history_path() -> Path:
+    """Returns the file of typed messages in sharpi's state folder."""
+    return (state_folder() or Path.home()) / "history"
 
-    def __init__(self, file: HistoryFile) -> None:
-        super().__init__()
-        self._file = file
+
+class _History(FileHistory):
+    """What was typed in all chats; errors in reading or writing the file are ignored."""
 
     def load_history_strings(self) -> Iterable[str]:
-        return reversed(self._file.entries())
+        with suppress(OSError):
+            yield from super().load_history_strings()
 
     def store_string(self, string: str) -> None:
-        self._file.append(string)
+        path = Path(os.fspath(self.filename))
+        with suppress(OSError, UnicodeEncodeError):
+            make_private_folder(path.parent)
+            path.touch(mode=0o600)
+            super().store_string(string)
 
 
 def _continuation(width: int, line: int, num_wraps: int) -> str:

@@ -1,14 +1,14 @@
 """`sharpi chat`: a conversation at the terminal, or with messages read from a pipe."""
 
 import sys
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.chat.line_input import HistoryFile, Input, LineInput, history_path
+from sharpi.cli.chat.line_input import Input, LineInput
 from sharpi.cli.chat.prompt import output_format
 from sharpi.cli.inputs import ModelArgument, ModelOption, NoLogOption, PullOption, find_model
 from sharpi.cli.output.loading import open_engine
@@ -84,8 +84,8 @@ def chat(
 def open_input() -> Input:
     """Returns the editor if stdin and stdout are a terminal that can draw, else line input."""
     if stdin_is_terminal() and can_draw(sys.stdout):
-        with suppress(ImportError), exiting_on_ctrl_c():
+        with exiting_on_ctrl_c():
             from sharpi.cli.chat.terminal_input import TerminalInput
 
-            return TerminalInput(HistoryFile(history_path()))
+        return TerminalInput()
     return LineInput()

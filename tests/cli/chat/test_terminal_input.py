@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("pyte")
 pytest.importorskip("prompt_toolkit")
-from terminal import FAKE_ENGINE, SHARPI, Terminal
+from terminal import FAKE_ENGINE, SHARPI, Terminal, typed_in
 
-from sharpi.cli.chat.line_input import HistoryFile
 from sharpi.hub.model_name import ModelName
 
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
@@ -39,7 +38,7 @@ class Chat(Terminal):
 
     def asked(self) -> list[str]:
         """The messages that were sent, from the history."""
-        return HistoryFile(self.state / "sharpi" / "history").entries()
+        return typed_in(self.state)
 
 
 def test_greeting_and_bottom_line(tmp_path: Path) -> None:
@@ -112,7 +111,8 @@ def test_ctrl_r_searches_and_up_recalls_whole_messages(tmp_path: Path) -> None:
 
 
 def test_history_of_an_earlier_chat(tmp_path: Path) -> None:
-    HistoryFile(tmp_path / "sharpi" / "history").append("from before")
+    with Chat(tmp_path) as chat:
+        chat.send("from before")
     with Chat(tmp_path) as chat:
         chat.type(UP)
         chat.wait_for("> from before")
