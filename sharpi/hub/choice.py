@@ -31,13 +31,13 @@ class Variant(Struct, frozen=True):
     @property
     def missing_parts(self) -> list[int]:
         """The numbers, from 1, of a split model's parts that are not among `paths`."""
-        there = {_part_number(path) for path in self.paths}
+        there = {_split(path)[1] for path in self.paths}
         return [number for number in range(1, self.num_parts + 1) if number not in there]
 
     @property
     def stem(self) -> str:
         """The path of the first file without the part number and `.gguf`."""
-        return _stem(self.paths[0])
+        return _split(self.paths[0])[0]
 
 
 def find_variants(paths: Iterable[str]) -> list[Variant]:
@@ -47,7 +47,8 @@ def find_variants(paths: Iterable[str]) -> list[Variant]:
     """
     sets: dict[tuple[str, int], list[str]] = {}
     for path in sorted(filter(_is_model, paths)):
-        sets.setdefault((_stem(path), _part_count(path)), []).append(path)
+        stem, _, count = _split(path)
+        sets.setdefault((stem, count), []).append(path)
     stems = [stem for stem, _ in sets]
     labels = _distinct(stems)
     return [
@@ -76,20 +77,13 @@ def _is_model(path: str) -> bool:
     return not _IMPORTANCE.search(name[: -len(_SUFFIX)]) or _QUANT.search(name) is not None
 
 
-def _stem(path: str) -> str:
+def _split(path: str) -> tuple[str, int, int]:
+    """Returns a path without the part number and `.gguf`, the part's number and their count."""
     whole = path[: -len(_SUFFIX)]
     part = _PART.fullmatch(whole)
-    return (part["stem"] or whole) if part else whole
-
-
-def _part_number(path: str) -> int:
-    part = _PART.fullmatch(path[: -len(_SUFFIX)])
-    return int(part["number"]) if part else 1
-
-
-def _part_count(path: str) -> int:
-    part = _PART.fullmatch(path[: -len(_SUFFIX)])
-    return int(part["count"]) if part else 1
+    return (
+        (part["stem"] or whole, int(part["number"]), int(part["count"])) if part else (whole, 1, 1)
+    )
 
 
 def _quant_of(stem: str) -> str:

@@ -55,13 +55,13 @@ def status_line(conversation: "Conversation") -> str:
 
     A long model name is cut, so that the numbers fit.
     """
-    used, size = conversation.num_tokens, conversation.context_size
+    used, size = conversation.num_tokens, conversation.engine.context_size
     numbers = f" · {used} of {size} tokens"
     timings = conversation.timings
     if timings is not None and timings.decode_tokens_per_second:
         numbers += f" · {timings.decode_tokens_per_second:.1f} tokens/s"
     room = max(_LEAST_NAME, shutil.get_terminal_size().columns - len(numbers) - 2)
-    name = conversation.model.stem
+    name = conversation.engine.config.model.stem
     return f" {name if len(name) <= room else name[: room - 3] + '...'}{numbers}"
 
 
@@ -224,11 +224,11 @@ class Chat:
     def write_log(self) -> None:
         """Writes the messages into the log."""
         with uninterrupted():
-            self.log.write(self.conversation.messages, self.conversation.model)
+            self.log.write(self.conversation.messages, self.conversation.engine.config.model)
 
     def change_model(self, name: str) -> None:
         """Continues with another model; raises SharpiError, and keeps this model, if that fails."""
-        path, before = model_path(name), self.conversation.model
+        path, before = model_path(name), self.conversation.engine.config.model
         if not path.exists():
             raise UsageError(f"{name}: no such file or model; `sharpi list` shows what there is")
         messages = self.conversation.messages

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sharpi.engine.engine import Engine, Generation
     from sharpi.engine.prompt_cache.cache_folder import AnswerIds
     from sharpi.engine.sampling.generation_state import Timings
-    from sharpi.experts.stats.stats import ExpertStats
     from sharpi.tokenizer.tokenizer import Tokenizer
 
 Message = dict[str, str]
@@ -114,7 +113,7 @@ class Conversation:
         options: ConversationOptions,
         constrained: ConstrainedAnswers | None = None,
     ) -> None:
-        self._engine, self.request = engine, request
+        self.engine, self.request = engine, request
         # Whether the messages are one growing text, without roles.
         self.has_no_template = has_no_template(engine, options)
         self.think, self._shows_prompts = options.think, options.verbose_prompt
@@ -129,29 +128,15 @@ class Conversation:
         self.set_system(options.system)
 
     @property
-    def model(self) -> Path:
-        """The file of the model."""
-        return self._engine.config.model
-
-    @property
     def num_tokens(self) -> int:
         """The number of the conversation's tokens that are in the KV cache."""
         return len(self._session.tokens) if self._kept is None else self._kept
-
-    @property
-    def context_size(self) -> int:
-        """The number of tokens that fit into the KV cache."""
-        return self._engine.context_size
 
     @property
     def system(self) -> str | None:
         """The system message, None if there is none."""
         first = self.messages[:1]
         return first[0]["content"] if first and first[0]["role"] == "system" else None
-
-    def expert_stats(self) -> "ExpertStats | None":
-        """Returns the hits and loads of the expert cache so far; None if nothing was counted."""
-        return self._engine.expert_stats()
 
     def set_system(self, text: str | None) -> None:
         """Replaces the system message, or removes it if `text` is None or empty.
@@ -175,7 +160,7 @@ class Conversation:
             self.prompt = self._render()
             ids = self._ids()
             if self._shows_prompts:
-                show_prompt(self._engine.tokenizer, self.prompt, ids)
+                show_prompt(self.engine.tokenizer, self.prompt, ids)
             constraint = self.constrained.constraint(self.prompt) if self.constrained else None
             return self._session.generate(ids, self.request, constraint=constraint)
         except BaseException:
@@ -191,7 +176,7 @@ class Conversation:
         return self._transcript.ids_of(self.prompt)
 
     def _known_answers(self) -> "AnswerIds | None":
-        store = self._engine.page_store
+        store = self.engine.page_store
         return None if store is None else store.answers
 
     def keep(self, generation: "Generation") -> None:
@@ -242,7 +227,7 @@ class Conversation:
         Raises UsageError if the path is no regular file, or if the file exists and `replaces` is
         False.
         """
-        record = {"model": str(self._engine.config.model), "messages": self.messages}
+        record = {"model": str(self.engine.config.model), "messages": self.messages}
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         try:
             if path.exists() and not path.is_file():
@@ -268,7 +253,7 @@ class Conversation:
         if self.has_no_template:
             return _one_text(self.messages)
         messages = [_without_channels(message) for message in self.messages]
-        return self._engine.chat_format.render(messages, enable_thinking=self.think)
+        return self.engine.chat_format.render(messages, enable_thinking=self.think)
 
 
 def _without_channels(message: Message) -> Message:

@@ -158,7 +158,7 @@ class SlashCommands:
 
     def _stats(self, rest: str) -> None:
         conversation = self._conversation
-        used, size = conversation.num_tokens, conversation.context_size
+        used, size = conversation.num_tokens, conversation.engine.context_size
         print_stderr(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
             speeds, drafts = verbose_lines(conversation.timings)
@@ -167,7 +167,7 @@ class SlashCommands:
             print_stderr(drafts)
 
     def _experts(self, rest: str) -> None:
-        stats = self._conversation.expert_stats()
+        stats = self._conversation.engine.expert_stats()
         if stats is None:
             print_stderr(_NOT_COUNTED)
             return

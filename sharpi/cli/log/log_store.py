@@ -8,6 +8,7 @@ without a home folder, such as a service, logs nothing.
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -75,15 +76,16 @@ def make_private_folder(folder: Path) -> None:
 
 
 SCHEMA_VERSION = 1
-_SCHEMA = """
-CREATE TABLE conversations (
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS conversations (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   kind TEXT NOT NULL,
   model TEXT NOT NULL,
   started REAL NOT NULL,
   updated REAL NOT NULL
 );
-CREATE TABLE messages (
+CREATE TABLE IF NOT EXISTS messages (
   conversation INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
   position INTEGER NOT NULL,
   role TEXT NOT NULL,
@@ -91,9 +93,11 @@ CREATE TABLE messages (
   created REAL NOT NULL,
   PRIMARY KEY (conversation, position)
 ) WITHOUT ROWID;
-CREATE INDEX conversations_by_use ON conversations (updated);
+CREATE INDEX IF NOT EXISTS conversations_by_use ON conversations (updated);
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
 """
-_SECONDS_TO_WAIT, _PAUSE = 3.0, 0.01  # for another process that writes
+_SECONDS_TO_WAIT = 3.0  # for another process that writes
 _TITLE_LENGTH = 200
 _LISTED = f"""
 SELECT c.id, c.kind, c.model, c.started, c.updated,
@@ -119,41 +123,17 @@ class LogStore(Closing):
         self._file = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
         try:
             self._file.execute("PRAGMA foreign_keys = ON")
-            self._use_wal()
+            with suppress(sqlite3.OperationalError):  # another process is switching to it
+                self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            self._prepare(path)
+            version = self._file.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise SharpiError(f"{path} was written by a later sharpi; update this one")
+            if not version:
+                self._file.executescript(_SCHEMA)
         except BaseException:
             self._file.close()
             raise
-
-    def _use_wal(self) -> None:
-        """Switches a new file to WAL; SQLite itself does not wait for another process's switch."""
-        import sqlite3
-
-        end = time.monotonic() + _SECONDS_TO_WAIT
-        while True:
-            try:
-                self._file.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(_PAUSE)
-
-    def _prepare(self, path: Path) -> None:
-        """Writes the schema to a new file, only once even if several processes open it."""
-        if self._version() == 0:
-            self._file.execute("BEGIN IMMEDIATE")
-            if self._version() == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    self._file.execute(statement)
-                self._file.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._file.execute("COMMIT")
-        if self._version() > SCHEMA_VERSION:
-            raise SharpiError(f"{path} was written by a later sharpi; update this one")
-
-    def _version(self) -> int:
-        return int(self._file.execute("PRAGMA user_version").fetchone()[0])
 
     def begin(self, kind: str, model: str) -> int:
         """Adds an empty conversation and returns its id."""
@@ -171,8 +151,8 @@ class LogStore(Closing):
             (conversation, first + index, each["role"], each["content"], now)
             for index, each in enumerate(messages)
         ]
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
+        with self._file:
+            self._file.execute("BEGIN IMMEDIATE")
             self._file.execute(
                 "DELETE FROM messages WHERE conversation = ? AND position >= ?",
                 (conversation, first),
@@ -182,10 +162,6 @@ class LogStore(Closing):
                 "UPDATE conversations SET updated = ?, model = ? WHERE id = ?",
                 (now, model, conversation),
             )
-            self._file.execute("COMMIT")
-        except BaseException:
-            self._file.execute("ROLLBACK")
-            raise
 
     def listed(self, limit: int = -1, kind: str | None = None) -> list[KeptConversation]:
         """Returns at most `limit` conversations, the latest first, without their messages.

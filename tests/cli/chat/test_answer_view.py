@@ -153,9 +153,11 @@ def test_hidden_lines_are_counted(
 
 
 CONVERSATION: Any = SimpleNamespace(
-    model=Path("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf"),
+    engine=SimpleNamespace(
+        config=SimpleNamespace(model=Path("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf")),
+        context_size=32_768,
+    ),
     num_tokens=12_345,
-    context_size=32_768,
     timings=SimpleNamespace(decode_tokens_per_second=25.0),
 )
 NUMBERS = " · 12345 of 32768 tokens · 25.0 tokens/s"
