@@ -8,12 +8,11 @@ from copy import copy
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from msgspec import Struct
 from typer.core import TyperCommand
 from typer.main import get_command
 
 from sharpi.cli.output.terminal import supports_styles
-from sharpi.settings.option import Field, all_fields, settings_of, switch
+from sharpi.settings.option import Field, Only, Without, all_fields, settings_of, switch
 
 _WIDEST_CHOICES = 50  # characters; the help of more choices lists them in its text
 
@@ -34,24 +33,7 @@ _EVERYDAY = (
     *("continues", "resume", "n_prompt", "n_gen", "n_depth", "repetitions"),
 )
 _FEW_OPTIONS = 15
-
-
-class Only(Struct, frozen=True):
-    """Stands in the annotation of a struct of settings: the command has these alone."""
-
-    names: tuple[str, ...]  # of groups, or of parameters
-
-    def has(self, field: Field) -> bool:
-        """Returns whether the command has the setting."""
-        return field.group in self.names or field.option.parameter in self.names
-
-
-class Without(Only, frozen=True):
-    """Stands in the annotation of a struct of settings: the command lacks these."""
-
-    def has(self, field: Field) -> bool:
-        """Returns whether the command has the setting."""
-        return not super().has(field)
+_IS_SHORT = "sharpi.is_short"
 
 
 class BrokenStdout(Exception):
@@ -85,9 +67,13 @@ class Command(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes a section for each group."""
+        """Writes a section for each group; of many options in the short help few."""
         sections: dict[str, list[tuple[str, str]]] = {}
+        options = [each for each in self.params if each.param_type_name == "option"]
+        is_cut = ctx.meta.get(_IS_SHORT) and len(options) > _FEW_OPTIONS
         for parameter in self.get_params(ctx):
+            if is_cut and parameter in options and parameter.name not in _EVERYDAY:
+                continue
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(group_of(parameter), []).append(record)
         for name, records in sections.items():
@@ -194,25 +180,24 @@ def _expanded(function: Function) -> Function:
 
 def arguments_of(function: Function, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of `function`, with its structs built from the values in them."""
-    for name, kind, chosen in _structs(function):
-        values[name] = _built(kind, chosen, values)
+    for name, setting in settings_of(function):
+        if not isinstance(setting, Field):
+            values[name] = _built(setting, _chosen(function, name), values)
     own = _own(function)
     return {name: value for name, value in values.items() if name in own}
 
 
-def _built(kind: type[Struct], chosen: Sequence[Only], values: dict[str, Any]) -> Any:
+def _built(kind: Any, chosen: Only, values: dict[str, Any]) -> Any:
     given: dict[str, Any] = {}
     for name, setting in settings_of(kind):
         if not isinstance(setting, Field):
             given[name] = _built(setting, chosen, values)
-            continue
-        if not all(each.has(setting) for each in chosen):
-            continue
-        value = values.get(setting.option.parameter)
-        if isinstance(value, dict):
-            given |= value
-        elif value is not None:
-            given[name] = tuple(_flat(value)) if setting.is_list else value
+        elif chosen.has(setting):
+            value = values.get(setting.option.parameter)
+            if isinstance(value, dict):
+                given |= value
+            elif value is not None:
+                given[name] = tuple(_flat(value)) if setting.is_list else value
     return kind(**given)
 
 
@@ -226,27 +211,20 @@ def _own(function: Function) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
-def _structs(function: Function) -> Iterator[tuple[str, Any, Sequence[Only]]]:
-    """Yields the name and type of each struct of settings, and which of them the command has."""
-    for name, parameter in _own(function).items():
-        kind = parameter.annotation
-        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-        if inspect.isclass(kind) and issubclass(kind, Struct):
-            yield name, kind, get_args(parameter.annotation)[1:]
+def _chosen(function: Function, name: str) -> Only:
+    """Returns which settings of a struct the command has."""
+    annotated = get_args(_own(function)[name].annotation)
+    return next((each for each in annotated if isinstance(each, Only)), Without(()))
 
 
 def _fields(function: Function) -> Iterator[tuple[str, Field]]:
     """Yields the Typer parameter's name and the setting of each option of a command."""
-    structs = {name: (kind, chosen) for name, kind, chosen in _structs(function)}
-    own = dict(settings_of(function))
-    for name in _own(function):
-        if name in structs:
-            kind, chosen = structs[name]
-            for field in all_fields(kind):
-                if all(each.has(field) for each in chosen):
-                    yield field.option.parameter, field
-        elif name in own:
-            yield name, own[name]
+    for name, setting in settings_of(function):
+        if isinstance(setting, Field):
+            yield name, setting
+        else:
+            fields = filter(_chosen(function, name).has, all_fields(setting))
+            yield from ((field.option.parameter, field) for field in fields)
 
 
 def _parameter(name: str, field: Field) -> inspect.Parameter:
@@ -306,14 +284,8 @@ def _rank(parameter: inspect.Parameter) -> int:
 
 def _print_short_help(context: typer.Context, wanted: bool) -> None:
     """Prints the help with the everyday options alone."""
-    command = context.command
-    if not wanted or context.resilient_parsing or not isinstance(command, Command):
-        return
-    options = [each for each in command.params if each.param_type_name == "option"]
-    for each in options if len(options) > _FEW_OPTIONS else ():
-        each.hidden = each.name not in _EVERYDAY  # type: ignore[attr-defined]
-    print(context.get_help())
-    print(f"\n`{context.command_path} --help` explains everything.")
-    for each in options:
-        each.hidden = False  # type: ignore[attr-defined]
-    raise typer.Exit
+    if wanted and not context.resilient_parsing:
+        context.meta[_IS_SHORT] = True
+        print(context.get_help())
+        print(f"\n`{context.command_path} --help` explains everything.")
+        raise typer.Exit

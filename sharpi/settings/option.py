@@ -98,6 +98,23 @@ class Field(Struct, frozen=True):
     group: str | None
 
 
+class Only(Struct, frozen=True):
+    """Stands in the annotation of a struct of settings: the command has these alone."""
+
+    names: tuple[str, ...]  # of groups, or of parameters
+
+    def has(self, field: Field) -> bool:
+        """Returns whether the command has the setting."""
+        return field.group in self.names or field.option.parameter in self.names
+
+
+class Without(Only, frozen=True):
+    """Stands in the annotation of a struct of settings: the command lacks these."""
+
+    def has(self, field: Field) -> bool:
+        return not super().has(field)
+
+
 @cache
 def settings_of(owner: Any) -> tuple[tuple[str, Any], ...]:
     """Returns the name of each field or parameter of `owner`, with its Field or inner struct.
@@ -120,11 +137,13 @@ def _settings_of(owner: Any) -> Iterator[tuple[str, Any]]:
     hints = get_type_hints(owner, include_extras=True)
     heading = getattr(owner, "GROUP", None)
     for name, parameter in inspect.signature(owner).parameters.items():
-        kind = _without_none(hints.get(name))
-        if inspect.isclass(kind) and issubclass(kind, Struct):
+        kind, option = _without_none(hints.get(name)), None
+        if get_origin(kind) is Annotated:
+            kind, option, *_ = get_args(kind)
+        if isinstance(option, Option):
+            yield name, _field(name, kind, parameter.default, option, heading)
+        elif inspect.isclass(kind) and issubclass(kind, Struct):
             yield name, kind
-        elif get_origin(kind) is Annotated and isinstance(option := get_args(kind)[1], Option):
-            yield name, _field(name, get_args(kind)[0], parameter.default, option, heading)
 
 
 def _field(name: str, hint: Any, default: Any, option: Option, heading: str | None) -> Field:

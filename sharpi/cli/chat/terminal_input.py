@@ -168,7 +168,7 @@ class _History(FileHistory):
             yield from super().load_history_strings()
 
     def store_string(self, string: str) -> None:
-        path = Path(os.fspath(self.filename))
+        path = Path(os.fsdecode(self.filename))
         with suppress(OSError, UnicodeEncodeError):
             make_private_folder(path.parent)
             path.touch(mode=0o600)

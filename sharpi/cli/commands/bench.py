@@ -9,13 +9,12 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.cli.command import Without
 from sharpi.cli.inputs import JsonOption, ModelArgument, ModelOption, find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.run_config import OptionSources, complete
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig, SpeculationConfig
-from sharpi.settings.option import LARGEST_COUNT, Option
+from sharpi.settings.option import LARGEST_COUNT, Option, Without
 from sharpi.settings.run import CONTEXT
 from sharpi.units import format_bytes
 

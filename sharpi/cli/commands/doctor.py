@@ -10,14 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from sharpi import __version__
-from sharpi.cli.command import Only
 from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted
 from sharpi.errors import DeviceError, SharpiError, UsageError
 from sharpi.resources import install_command, is_checkout
 from sharpi.settings import FEATURES, ClusterConfig
 from sharpi.settings.cluster import hosts_of
-from sharpi.settings.option import Option, local_option
+from sharpi.settings.option import Only, Option, local_option
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:

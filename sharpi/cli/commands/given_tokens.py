@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.command import Without
 from sharpi.cli.inputs import STDIN, JsonOption, text_of_argument, text_of_file, text_of_stdin
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar, open_engine
@@ -17,7 +16,7 @@ from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_termin
 from sharpi.cli.run_config import complete, refuse_output
 from sharpi.errors import UsageError
 from sharpi.settings import RunConfig
-from sharpi.settings.option import Option, local_option
+from sharpi.settings.option import Option, Without, local_option
 from sharpi.settings.run import CONTEXT
 from sharpi.system.files import atomic_output
 

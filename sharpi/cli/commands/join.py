@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.command import Without
 from sharpi.cli.inputs import ModelArgument, ModelOption, PullOption, find_model
 from sharpi.cli.output.loading import open_engine
 from sharpi.cli.output.terminal import print_stderr
@@ -18,7 +17,7 @@ from sharpi.cli.termination import TEMPORARY
 from sharpi.errors import ClusterError, LinkError, UsageError
 from sharpi.settings import ClusterConfig, RunConfig
 from sharpi.settings.cluster import host_and_port
-from sharpi.settings.option import Option, local_option
+from sharpi.settings.option import Option, Without, local_option
 from sharpi.settings.run import CONTEXT
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0  # seconds

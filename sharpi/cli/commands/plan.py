@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.command import Only
 from sharpi.cli.inputs import JsonOption, ModelArgument, ModelOption, find_model
 from sharpi.cli.run_config import OptionSources, complete
 from sharpi.errors import UsageError
 from sharpi.settings import USUAL_DRAFTS, RunConfig
-from sharpi.settings.option import Option, local_option
+from sharpi.settings.option import Only, Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
