@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 DELAY_SECONDS = 0.5
+_BAR_WIDTH = 12
 
 
 @contextmanager
@@ -81,9 +82,21 @@ class ProgressBar(Closing):
         is_due = sys.stderr.isatty() and time.monotonic() - self._start > DELAY_SECONDS
         if self._bar is None and is_due:
             from rich.console import Console
-            from rich.progress import Progress
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TaskProgressColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+            what, left = TextColumn("{task.description}", markup=False), TextColumn("left")
+            self._bar = Progress(
+                *(what, BarColumn(_BAR_WIDTH), TaskProgressColumn(), TimeRemainingColumn(), left),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+            )
             self._task = self._bar.add_task("", total=1.0)
             self._bar.start()
         if self._bar is not None and self._task is not None:
@@ -130,7 +143,6 @@ def _watch(reader: int, generation: "Generation") -> None:
 
 
 _REFRESH_SECONDS = 0.1
-_BAR_WIDTH = 12
 
 
 def watched(generation: "Generation") -> Generator[str, None, None]:
@@ -148,14 +160,12 @@ def watched(generation: "Generation") -> Generator[str, None, None]:
 
 
 class PrefillBar(Closing):
-    """A progress bar on stderr, drawn by a thread after half a second, at a terminal only."""
+    """A progress bar of the prompt, which a thread draws at a terminal."""
 
     def __init__(self, generation: "Generation") -> None:
         self._generation = generation
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._start = time.monotonic()
-        self._done = 0
         if sys.stderr.isatty():
             self._thread.start()
 
@@ -166,35 +176,10 @@ class PrefillBar(Closing):
             self._thread.join()
 
     def _run(self) -> None:
-        if self._has_ended.wait(DELAY_SECONDS):
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (
-            TextColumn("reading the prompt"),
-            BarColumn(_BAR_WIDTH),
-            TextColumn("{task.fields[counts]}"),
-        )
-        console = Console(stderr=True)
-        bar = Progress(
-            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-        )
-        task = bar.add_task("", total=None, counts="")
-        with bar:
-            while True:
+        start, done = time.monotonic(), 0
+        with ProgressBar() as bar:
+            while not self._has_ended.wait(_REFRESH_SECONDS):
                 total = self._generation.timings.num_prompt_tokens
-                self._done = max(self._done, self._generation.num_prefilled)
-                counts = self._counts(total)
-                bar.update(task, total=total or None, completed=self._done, counts=counts)
-                if self._has_ended.wait(_REFRESH_SECONDS):
-                    return
-
-    def _counts(self, total: int) -> str:
-        """Returns tokens done and in total, tokens per second, and minutes and seconds left."""
-        if not self._done:
-            return f"{total} tokens"
-        speed = self._done / max(time.monotonic() - self._start, 1e-9)
-        seconds = round((total - self._done) / speed)
-        left = f"{seconds // 60}:{seconds % 60:02} left"
-        return f"{self._done}/{total}, {speed:.0f} tokens/s, {left}"
+                done = max(done, self._generation.num_prefilled)
+                speed = f"at {done / (time.monotonic() - start):.0f} tokens/s" if done else "tokens"
+                bar.show(f"reading the prompt, {done}/{total} {speed}", done / max(1, total))
