@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.settings import RunConfig
-from sharpi.tiers.facts import LayerFacts, ModelFacts
+from sharpi.tiers.facts import ModelFacts
 from sharpi.tiers.host import HostPlan
 from sharpi.tiers.plan import LayerPlan, Purpose, SlotStatus, Tier, TierPlan
 from sharpi.tiers.settings import PlanRequest
@@ -58,10 +58,11 @@ def is_fixed(config: RunConfig) -> bool:
 def _groups(num_used: int, layers: Iterable[LayerPlan]) -> Iterator[str]:
     """Yields a note if a layer has fewer slots in RAM than a token may need at once."""
     slots = [each.ram_slots for each in layers if each.lacks_ram_slots(num_used)]
-    fewest = min(slots, default=num_used)
     if slots:
-        counted = "slot is" if fewest == 1 else "slots are"
-        yield f"{fewest} {counted} fewer than a token's {num_used} experts: works in groups"
+        yield (
+            f"RAM has room for {min(slots)} of the {num_used} experts that a token uses in a layer:"
+            " they take turns, which is slow"
+        )
 
 
 def _may_have_slots(layer: LayerPlan, request: PlanRequest) -> bool:
@@ -78,50 +79,37 @@ def _fewer_than_asked(asked: int, layers: Sequence[LayerPlan]) -> Iterator[str]:
         yield f"{asked} slots per layer were requested, {min(found)} to {max(found)} fit"
 
 
-def layer_reason(
-    layer: LayerFacts,
-    tier: Tier | None,
-    *,
-    vram_slots: int,
-    ram_slots: int,
-    num_used: int,
-    is_kept_off: bool = False,
-) -> str:
-    """Returns a text that explains where a layer's experts are; they are stored in `tier`.
+def layer_reason(layer: LayerPlan, num_used: int, *, is_kept_off: bool) -> str:
+    """Returns a text that explains where a layer's experts are, of which a token uses `num_used`.
 
-    `num_used`: experts that a token uses. `is_kept_off`: the layer is on the GPU, but the user
-    requested that its experts are not.
+    `is_kept_off`: the layer is on the GPU, but the user requested that its experts are not.
     """
+    tier, every, on_gpu, in_ram = (
+        layer.experts,
+        layer.num_experts,
+        layer.vram_slots,
+        layer.ram_slots,
+    )
     if tier is None:
         return "dense: no routed experts"
     if layer.expert_bytes is None:
         return "the tensors do not show the size of an expert, so none gets a slot"
     if tier is not Tier.DISK:
-        return _in_memory(layer, tier, vram_slots, is_kept_off=is_kept_off)
-    rest = layer.num_experts - vram_slots
-    if ram_slots == rest:
-        return f"{_slots(vram_slots, ram_slots)}, read from disk once"
-    if not ram_slots:
+        if is_kept_off:
+            return f"kept off the GPU: the CPU computes all {every} experts"
+        if on_gpu and tier is Tier.RAM:
+            return f"{on_gpu} of {every} in slots on the GPU, the others in RAM"
+        return f"all {every} experts fit in {tier.name}"
+    if in_ram == every - on_gpu:
+        others = f"{on_gpu} on the GPU, the other {in_ram} have a slot in RAM"
+        return f"{others if on_gpu else f'all {in_ram} experts have a slot'}, read from disk once"
+    if not in_ram:
         return "nothing is left for slots: every expert is read from disk when used"
-    if ram_slots < min(num_used, rest):
-        return f"fewer slots than a token's {num_used} experts: works in groups"
-    if vram_slots:
-        return f"{vram_slots} on the GPU, {ram_slots} in slots in RAM, the others on disk"
-    return f"{ram_slots} of {layer.num_experts} in slots, the others on disk"
-
-
-def _in_memory(layer: LayerFacts, tier: Tier, vram_slots: int, *, is_kept_off: bool) -> str:
-    if is_kept_off:
-        return f"kept off the GPU: the CPU computes all {layer.num_experts} experts"
-    if vram_slots and tier is Tier.RAM:
-        return f"{vram_slots} of {layer.num_experts} in slots on the GPU, the others in RAM"
-    return f"all {layer.num_experts} experts fit in {tier.name}"
-
-
-def _slots(vram_slots: int, ram_slots: int) -> str:
-    if vram_slots:
-        return f"{vram_slots} on the GPU, the other {ram_slots} have a slot in RAM"
-    return f"all {ram_slots} experts have a slot"
+    if layer.lacks_ram_slots(num_used):
+        return f"fewer slots than a token's {num_used} experts, which take turns"
+    if on_gpu:
+        return f"{on_gpu} on the GPU, {in_ram} in slots in RAM, the others on disk"
+    return f"{in_ram} of {every} in slots, the others on disk"
 
 
 def slot_notes(plan: TierPlan, *, is_limited: bool = False) -> Iterator[str]:
@@ -166,7 +154,7 @@ def _status(plan: TierPlan, *, is_limited: bool) -> str:
     """Returns the text about the plan's status, with the recommended number of slots."""
     recommended = max(layer.recommended_slots for layer in plan.layers)
     if plan.status is SlotStatus.OK:
-        return f"ok: {recommended} or more are recommended"
+        return f"{recommended} or more are recommended"
     what = "--vram" if any(map(_may_have_slots_on_gpu, plan.layers)) else "--ram"
     advice = "raise --moe-slots" if is_limited else f"raise {what} or lower -c"
-    return f"{plan.status.value}: {plan.ratio:.2f} of the {recommended} recommended, {advice}"
+    return f"{recommended} are recommended: {advice}"

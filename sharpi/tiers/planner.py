@@ -151,31 +151,24 @@ def _layer(
 ) -> LayerPlan:
     layer = model.layers[index]
     recommended = recommended_slots(layer, model)
-    vram_slots, ram_slots = gpu.slots.get(index, 0), host.slots.get(index, 0)
-    tier = _expert_tier(index, layer, gpu, host)
-    return LayerPlan(
+    planned = LayerPlan(
         index=index,
         dense_weights=Tier.VRAM if index in gpu.layers else Tier.RAM,
         dense_weights_bytes=layer.dense_weights_bytes,
         kv_bytes=kv_bytes,
-        experts=tier,
+        experts=_expert_tier(index, layer, gpu, host),
         num_experts=layer.num_experts,
         expert_bytes=layer.expert_bytes,
         slot_bytes=layer.slot_bytes,
-        vram_slots=vram_slots,
-        ram_slots=ram_slots,
+        vram_slots=gpu.slots.get(index, 0),
+        ram_slots=host.slots.get(index, 0),
         recommended_slots=recommended,
         status=_slot_status(layer, _within_reach(index, layer, gpu, host), recommended),
-        reason=("MTP head: " if model.has_head and index == len(model.layers) - 1 else "")
-        + layer_reason(
-            layer,
-            tier,
-            vram_slots=vram_slots,
-            ram_slots=ram_slots,
-            num_used=model.num_experts_per_token,
-            is_kept_off=index in gpu.layers and request.keeps_off_gpu(index),
-        ),
+        reason="MTP head: " if model.has_head and index == len(model.layers) - 1 else "",
     )
+    is_kept_off = index in gpu.layers and request.keeps_off_gpu(index)
+    reason = layer_reason(planned, model.num_experts_per_token, is_kept_off=is_kept_off)
+    return replace(planned, reason=planned.reason + reason)
 
 
 def _within_reach(index: int, layer: LayerFacts, gpu: GpuPlan, host: HostPlan) -> int:

@@ -72,7 +72,7 @@ def _of_gpu(place: GpuPlace) -> str:
 
 def _status(plan: TierPlan) -> str:
     if plan.status is SlotStatus.BELOW_RECOMMENDED:
-        return f"fewer than recommended: {plan.ratio:.2f} of that number"
+        return f"fewer than recommended: {100 * plan.ratio:.0f} % of that number"
     if plan.status is SlotStatus.EMPTY:
         return "none, as the model has no routed experts"
     return plan.status.value
