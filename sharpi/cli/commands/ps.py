@@ -42,14 +42,12 @@ def ps(as_json: JsonOption = False) -> None:
 
 
 def _about(server: "RunningServer") -> dict[str, Any]:
-    """Returns a server's facts and what its /props replies; `state` is "silent" without a reply."""
-    known: dict[str, Any] = {"pid": server.pid, "url": server.url, "model": server.model}
-    said = _props(server)
-    return known | ({"state": "silent"} if said is None else said)
+    """Returns a server's facts and what its /props replies."""
+    return {"pid": server.pid, "url": server.url, "model": server.model} | _props(server)
 
 
-def _props(server: "RunningServer") -> dict[str, Any] | None:
-    """Returns the JSON object of the server's /props; None if it does not reply in 3 s."""
+def _props(server: "RunningServer") -> dict[str, Any]:
+    """Returns the JSON object of the server's /props; `state` is "silent" without a reply."""
     from http.client import HTTPException
     from urllib.request import ProxyHandler, Request, build_opener
 
@@ -61,18 +59,18 @@ def _props(server: "RunningServer") -> dict[str, Any] | None:
             value: dict[str, Any] = json.load(response)
             return value
     except (OSError, ValueError, HTTPException):
-        return None
+        return {"state": "silent"}
 
 
 def _row(about: dict[str, Any]) -> tuple[str, ...]:
     running, waiting = about.get("answers_running", 0), about.get("answers_waiting", 0)
-    memory = about.get("resident_bytes")
+    memory, speed = about.get("resident_bytes"), about.get("tokens_per_second", 0.0)
     return (
         about["model"],
         about["url"],
         about["state"],
         f"{running}+{waiting}" if waiting else str(running),
-        f"{about.get('tokens_per_second', 0.0):.1f}",
+        "reads a prompt" if running and not speed else f"{speed:.1f}",
         "-" if memory is None else format_bytes(memory),
         _duration(about.get("idle_seconds", 0.0)),
         str(about["pid"]),

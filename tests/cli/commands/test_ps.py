@@ -37,6 +37,15 @@ def test_a_pipe_has_every_column(sharpi: CommandLine) -> None:
     assert all(word in row for word in [*words, "ram 118.0 MiB"])
 
 
+def test_an_answer_without_tokens_waits_for_its_prompt(
+    sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ps_module, "_props", lambda server: SAID | {"tokens_per_second": 0.0})
+    assert "reads a prompt" in sharpi("ps").out
+    monkeypatch.setattr(ps_module, "_props", lambda server: {"state": "silent"})
+    assert "reads a prompt" not in sharpi("ps").out
+
+
 def test_a_narrow_terminal_has_fewer_columns(
     sharpi: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
