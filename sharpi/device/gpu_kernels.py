@@ -135,10 +135,7 @@ class GpuKernels:
             function(launch.grid, (launch.block,), arguments, shared_mem=size)
 
     def _allow_shared(self, function: Any, launch: Launch) -> None:
-        """Raises a kernel's limit of dynamic shared memory if the launch needs more.
-
-        The limit is never lowered, because captured graphs may need it.
-        """
+        """Raises a kernel's limit of shared memory; never lowers it, as graphs may need it."""
         if launch.shared_bytes > self._shared_bytes.get(launch.kernel, _PLAIN_SHARED_BYTES):
             function.max_dynamic_shared_size_bytes = launch.shared_bytes
             self._shared_bytes[launch.kernel] = launch.shared_bytes

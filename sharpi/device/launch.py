@@ -1,6 +1,7 @@
 """Launch: the launch of a kernel as data, which a launcher returns and a device runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ MAX_GRID = (2**31 - 1, 65_535, 65_535)  # the most blocks in x, y and z on every
 MAX_BLOCK = 1024  # threads
 
 Scalar: TypeAlias = np.int32 | np.int64 | np.float32
+_CONVERTED = (np.int32, np.float32)  # what plain numbers become
 
 
 class Memory(Protocol):
@@ -105,7 +107,7 @@ class Launch(Struct, frozen=True):
         grid: tuple[int, ...],
         block: int,
         arguments: tuple[Any, ...],
-        writes: Iterable[Span | None],
+        writes: Sequence[Span | None],
         *,
         shared_bytes: int = 0,
         referenced: tuple[Span, ...] = (),
@@ -130,10 +132,9 @@ class Launch(Struct, frozen=True):
         return replace(self, arguments=line, writes=self.writes | _indices(line, writes))
 
 
-def _indices(arguments: tuple[Argument, ...], spans: Iterable[Span | None]) -> frozenset[int]:
-    searched = [span for span in spans if span is not None]
-    is_written = (isinstance(each, Span) and each in searched for each in arguments)
-    return frozenset(i for i, written in enumerate(is_written) if written)
+def _indices(arguments: tuple[Argument, ...], spans: Sequence[Span | None]) -> frozenset[int]:
+    found = [i for i, each in enumerate(arguments) if type(each) is Span and each in spans]
+    return frozenset(found)
 
 
 T = TypeVar("T")
@@ -146,10 +147,12 @@ def flat(arguments: Iterable[Any]) -> tuple[Argument, ...]:
     """
     line: list[Argument] = []
     for each in arguments:
-        if isinstance(each, tuple):
-            line += flat(each)
+        if each is None or type(each) is Span:
+            line.append(each)
         elif isinstance(each, int):
             line.append(np.int32(each))
+        elif isinstance(each, tuple):
+            line += flat(each)
         else:
             line.append(np.float32(each) if isinstance(each, float) else each)
     return tuple(line)
@@ -161,14 +164,17 @@ def named(kind: type[T], arguments: Iterable[Argument]) -> T:
     return found
 
 
-def _named(kind: type[Any], values: Iterator[Any]) -> Any:
+def _named(kind: Any, values: Iterator[Any]) -> Any:
+    fields = (_named(k, values) if k else _plain(next(values)) for k in _groups_of(kind))
+    return kind(*fields)
+
+
+@cache
+def _groups_of(kind: Any) -> list[Any]:
+    """Returns the kind of each field that is a group itself, None for other fields."""
     kinds = kind.__annotations__.values()
-    return kind(*(_named(k, values) if _is_group(k) else _plain(next(values)) for k in kinds))
-
-
-def _is_group(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, tuple)
+    return [k if isinstance(k, type) and issubclass(k, tuple) else None for k in kinds]
 
 
 def _plain(argument: Argument) -> Span | np.int64 | float | None:
-    return argument.item() if isinstance(argument, np.int32 | np.float32) else argument
+    return argument.item() if isinstance(argument, _CONVERTED) else argument

@@ -118,10 +118,7 @@ class PageLock:
 
 
 def _ranges(arrays: Sequence[HostArray]) -> Iterator[_Range]:
-    """Yields the ranges of system pages that contain the arrays.
-
-    Arrays of one mapping that are near each other share a range.
-    """
+    """Yields ranges of system pages that contain the arrays; near ones of a mapping share one."""
     known, last = mappings(), None
     for array in sorted(arrays, key=lambda each: int(each.ctypes.data)):
         if not array.nbytes:

@@ -201,10 +201,7 @@ class TorchLibrary:
 
 
 class _ForeignArray:
-    """A span with the CUDA array interface, so that torch can use its memory without a copy.
-
-    If the first size in `shape` is -1, it follows from the size of the span.
-    """
+    """A span with the CUDA array interface; if `shape` begins with -1, the span's size decides."""
 
     def __init__(self, span: Span, kind: str, shape: tuple[int, ...]) -> None:
         self.owner = span.memory

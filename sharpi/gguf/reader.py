@@ -182,10 +182,7 @@ def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
 
 
 def _split_parts(path: Path, metadata: Metadata, *, allows_missing: bool) -> list[Path]:
-    """Returns the paths of all parts of the model that `path` belongs to, in order.
-
-    Returns [path] if its metadata do not say that it is split, whatever its name.
-    """
+    """Returns the paths of all parts of `path`'s model, in order; [path] if it is not split."""
     match = _PART.fullmatch(path.name)
     if match is None or (metadata.get_int("split.count", 1) or 1) == 1:
         return [path]
@@ -273,10 +270,7 @@ def _near_names(path: Path) -> str:
 
 
 def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
-    """Returns separate mappings of a file's head and of the entire file.
-
-    So the head can stay mapped when the file is unmapped.
-    """
+    """Maps a file's head and the whole file apart, so that the head can stay mapped longer."""
     status = path.stat()  # checked before opening, because a pipe without a writer would block
     if stat.S_ISDIR(status.st_mode):
         raise file_error(path, "this is a folder; give the path of the .gguf file in it")
@@ -292,11 +286,7 @@ def _mappings(path: Path) -> tuple[mmap.mmap, mmap.mmap]:
 
 
 def _prefer_huge_pages(whole: mmap.mmap) -> None:
-    """Asks the kernel to cache the file in 2 MiB pages, which saves TLB misses on random experts.
-
-    Linux 6.16 does so on ext4 for pages that are not cached yet; elsewhere the request has no
-    effect.
-    """
+    """Asks for 2 MiB pages, which save TLB misses; Linux 6.16 caches ext4 files in such."""
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):
             whole.madvise(mmap.MADV_HUGEPAGE)

@@ -118,7 +118,7 @@ class RoutedSlots:
     def copy_listed(self, layer: int, miss: KernelMissMode, phase: Phase) -> set[Outcome]:
         """Copies what was listed for the token's experts; returns where each of them is read."""
         self.world.run(self.world.tables.use(layer, self.ids, miss, phase)[1:])
-        span = self.world.tables.outcomes(layer)
+        span = self.world.tables.memory[layer].outcomes
         return set(map(Outcome, read(self._device, span, np.int32, (span.num_bytes // 4,))))
 
     def _read(self, spans: Sequence[Span]) -> Seen:

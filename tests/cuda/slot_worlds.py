@@ -68,7 +68,8 @@ class SlotWorld:
         self.tables = SlotTables(device, rules, self.layers)
         self._decisions: dict[int, Decision] = {}
         for layer in self.layers:
-            for expert, slot in self.tables.first_loads(layer):
+            residents = self.layers[layer].first.residents(rules.kind)
+            for slot, expert in enumerate(residents):
                 self._fill(layer, expert, slot)
 
     def _piece(self, layer: int, part: int, num_slots: int) -> SlotPiece:
@@ -85,7 +86,8 @@ class SlotWorld:
         staging = self._staging[part] if self.extra.staging else None
         self.spans += [each for each in (home, slots, early, staging) if each is not None]
         tables = tuple(SlotTable(empty(self.device, 8 * experts), at) for at in OFFSETS[part])
-        return SlotPiece(starts, (home,), size, stride, slots, tables, early, staging)
+        memory_of = (upload(self.device, starts), slots, early, staging, stride, size, (home,))
+        return SlotPiece(*memory_of, copies=starts, tables=tables)
 
     def _fill(self, layer: int, expert: int, slot: int) -> None:
         for piece, data in zip(self.layers[layer].pieces, self.bytes, strict=True):

@@ -81,10 +81,7 @@ def better_instruction_sets() -> dict[str, list[str]]:
 
 
 def _missing_features(name: str) -> list[str]:
-    """Returns the CPU features of an instruction set that this machine lacks.
-
-    For an instruction set of another CPU architecture the list is empty.
-    """
+    """Returns the CPU features that this machine lacks; none for another CPU architecture's set."""
     names = ctypes.create_string_buffer(1024)
     if load_library().sharpi_missing_features(name.encode(), names, len(names)) <= 0:
         return []

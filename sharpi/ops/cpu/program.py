@@ -249,10 +249,7 @@ def _cores(places: Sequence[Place], node: int) -> set[int]:
 
 
 def _place(spans: Sequence[PageSpan], cores: set[int]) -> int:
-    """Moves spans of one node to its memory, on a thread that is bound to the node's `cores`.
-
-    Returns the first errno, or 0.
-    """
+    """Moves a node's spans to its memory, on a thread bound to `cores`; returns an errno, or 0."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     place = load_library().sharpi_place_pages

@@ -77,10 +77,7 @@ class AttentionRecorder(Tape):
         )  # fmt: skip
 
     def _keep(self, q: Buffer, shape: AttentionShape, layer: abi.KvLayerParams) -> None:
-        """Records the operation by which SnapKV chooses the keys and values to keep.
-
-        See Li et al., arXiv 2404.14469.
-        """
+        """Records the choice of keys and values to keep (SnapKV, Li et al., arXiv 2404.14469)."""
         self._add(
             OpKind.KV_KEEP, abi.KvKeepParams, queries=q, cache=layer, num_heads=shape.num_heads,
             precision=self._limits.precision_code, scale=shape.scale, soft_cap=shape.soft_cap,

@@ -33,11 +33,7 @@ def piece_params(
 def _piece_params(
     expert_weights: ExpertWeights, piece: int, source: ExpertSource | None, keep: Keep
 ) -> abi.StackedMatrixParams:
-    """Returns the native struct of a layer's gate (piece 0), up (1) or down (2) matrices.
-
-    With a `source`, which loads experts, the struct points to the source's table of addresses.
-    Without one, the addresses point into the mapped file.
-    """
+    """Returns the native struct of the gate (piece 0), up (1) or down (2) matrices, by address."""
     stacked = (expert_weights.gate, expert_weights.up, expert_weights.down)[piece]
     if stacked is None:
         return abi.StackedMatrixParams()

@@ -121,11 +121,7 @@ class Tape:
     def _add(
         self, kind: OpKind, struct: type[Structure], *buffers: Buffer, **fields: Any
     ) -> Buffer:
-        """Appends an operation with a native struct of these fields.
-
-        A buffer and an array stand for their addresses, a function for what it returns at the end.
-        `buffers` are used beside those in the fields. Returns the first of all buffers.
-        """
+        """Appends an operation with a struct of these fields; `buffers` are used beside them."""
         used = [*buffers, *(value for value in fields.values() if isinstance(value, Buffer))]
         for buffer in used:
             buffer.last = len(self._operations)

@@ -142,11 +142,7 @@ def _check(shape: AttentionShape) -> None:
 
 
 def _unpacked(data: npt.NDArray[np.uint8], dim: int, kv_type: KvType, block: int) -> FloatArray:
-    """Dequantises a page's keys or values, (heads, bytes), to float32 (heads, 64, dim).
-
-    Quantised rows were Hadamard-transformed in blocks of `block` numbers; applying the same
-    transform again undoes it.
-    """
+    """Dequantises a page's keys or values, (heads, bytes), to floats (heads, 64, dim)."""
     if kv_type == "f16":
         return data.view(np.float16).reshape(len(data), PAGE_POSITIONS, dim).astype(np.float32)
     codes, scales = np.split(data, [PAGE_POSITIONS * dim], axis=1)
@@ -194,10 +190,7 @@ class GpuKvCache:
         )
 
     def _pages_of(self, shape: AttentionShape, num_pages: int) -> int:
-        """Returns the number of pages for which a layer has memory.
-
-        It is the number of frames for a layer that uses frames, `num_pages` for other layers.
-        """
+        """Returns the pages for which a layer has memory: as many as frames, if it uses frames."""
         return self.frames.num_frames if self.frames and self.in_frames(shape.layer) else num_pages
 
     def in_frames(self, layer: int) -> bool:
@@ -309,10 +302,7 @@ class GpuKvCache:
             at += span.num_bytes
 
     def _spans(self, page: int, frame: int | None) -> Iterator[Span]:
-        """Yields the keys and the values of one page, layer by layer.
-
-        `frame` is its frame in sliding-window layers; None leaves these layers out.
-        """
+        """Yields the spans of a page, layer by layer; without `frame` windows are left out."""
         for shape in self._shapes:
             index = frame if self.in_frames(shape.layer) else page
             parts = _parts(shape, self.types)

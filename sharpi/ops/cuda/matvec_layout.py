@@ -4,6 +4,7 @@ Lanes are the threads of a warp that share a matrix row. Their number affects ho
 rounded, so it depends only on the quant type and the number of columns.
 """
 
+from functools import cache
 from typing import Final
 
 from sharpi.device.launch import Kernel
@@ -36,6 +37,7 @@ def units_of_row(quant_type: QuantType, columns: int) -> int:
     return -(-columns // unit_values(quant_type))
 
 
+@cache  # each step of a prompt makes its launches anew
 def lanes_of_row(quant_type: QuantType, columns: int) -> int:
     """Returns the number of lanes per row: the most, from 4 to 32, that are nearly all busy.
 
@@ -69,6 +71,7 @@ def reads_floats(quant_type: QuantType, planes: int) -> bool:
     return planes == 0 or quant_type in FLOAT_TYPES
 
 
+@cache
 def kernel(file: str, quant_type: QuantType, planes: int, operation: str | None = None) -> Kernel:
     """Returns the kernel of an operation for a quant type and activations of `planes` planes.
 

@@ -124,10 +124,7 @@ class Recording:
         return Stage(self._operations[begin:end], layer, self._live(begin), live_out, sums)
 
     def _live(self, cut: int) -> list[Buffer]:
-        """Returns the buffers that are written before operation `cut` and read at or after it.
-
-        Buffers of route predictions are excluded, because prompts do not use them.
-        """
+        """Returns the buffers written before operation `cut` and read later; not predictions."""
         values = (each for each in self._buffers if each.rows is not Rows.PREDICTED)
         return [each for each in values if each.first < cut <= each.last]
 

@@ -14,7 +14,12 @@ from slot_worlds import ExtraSlots, SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.ops.cuda.expert_slots.slot_state import FirstSlots
+from sharpi.ops.cuda.expert_slots.slot_state import (
+    FirstSlots,
+    prefetch_wait,
+    route_time,
+    wait_of,
+)
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.experts.host_items import begin_wait, end_wait
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
@@ -35,8 +40,13 @@ def rules(kind: PolicyKind, layers: int = 1, admission: bool = False) -> PolicyR
 
 
 def outcomes(world: SlotWorld, layer: int = 0) -> list[Outcome]:
-    words = read(world.device, world.tables.outcomes(layer), np.int32, (USED,))
+    words = read(world.device, world.tables.memory[layer].outcomes, np.int32, (USED,))
     return [Outcome(word) for word in words.tolist()]
+
+
+def num_slots(world: SlotWorld, layer: int) -> int:
+    """The number of slots that a layer uses: kNumSlots of slot_state.cuh."""
+    return int(read(world.device, world.tables.words.of(layer), np.int32, (98,))[97])
 
 
 def overflow(world: SlotWorld) -> int:
@@ -60,9 +70,9 @@ def test_missed_experts_are_staged_and_go_home(device: Device) -> None:
     assert piece.staging is not None
     assert world.addresses(0)[0][5] == piece.staging.address
     world.use(0, [1, 2, 7])
-    assert world.addresses(0)[0][5] == piece.host_addresses[5]
+    assert world.addresses(0)[0][5] == piece.copies[5]
     world.assert_true(0, range(EXPERTS))
-    assert world.tables.words.read_counts()[0][7:11] == (3, 0, 0, 0)
+    assert world.tables.words.read_phases()[0].total[7:11] == (3, 0, 0, 0)
     assert not overflow(world)
 
 
@@ -72,7 +82,7 @@ def test_too_little_staging_is_told(device: Device) -> None:
     assert outcomes(world) == [Outcome.STAGED, Outcome.HIT, Outcome.STREAMED]
     world.assert_true(0, range(EXPERTS))
     assert overflow(world) == 1
-    assert world.tables.words.read_counts()[0].overflows == 1
+    assert world.tables.words.read_phases()[0].total.overflows == 1
     world.tables.clear_overflow()
     world.use(0, [5, 1, 2])
     assert not overflow(world)
@@ -88,7 +98,7 @@ def test_tokens_of_a_step_share_the_staging_buffers(device: Device) -> None:
     assert staged == [piece.staging.address + i * piece.stride for i in range(3)]
     world.assert_true(0, range(EXPERTS))
     assert not overflow(world)
-    counts = world.tables.words.read_counts()[0]
+    counts = world.tables.words.read_phases()[0].total
     assert (counts.accesses, counts.staged, counts.hits) == (5, 3, 2)
     world.use_together(0, [[5, 6, 7], [8, 9, 1]])
     assert overflow(world)
@@ -104,7 +114,7 @@ def test_experts_that_the_cpu_computes_have_no_address(device: Device) -> None:
     world.assert_true(0, [e for e in range(EXPERTS) if e not in (5, 6)])
     world.use(0, [5, 1, 2])
     world.assert_true(0, [e for e in range(EXPERTS) if e != 5])
-    counts = world.tables.words.read_counts()[0]
+    counts = world.tables.words.read_phases()[0].total
     assert (counts.computed, counts.over_bus - counts.fills) == (3, 0)
 
 
@@ -117,7 +127,7 @@ def test_prefetched_experts_are_read_early_and_then_forgotten(device: Device) ->
     world.assert_true(1, range(EXPERTS))
     world.use(1, [9, 7, 1])
     assert outcomes(world, 1) == [Outcome.STAGED, Outcome.STAGED, Outcome.HIT]
-    counts = world.tables.words.read_counts()[1]
+    counts = world.tables.words.read_phases()[1].total
     assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (2, 1, 1)
     assert (counts.predictions, counts.right_predictions) == (3, 2)
 
@@ -134,7 +144,7 @@ def test_prefetched_experts_move_to_slots(device: Device) -> None:
     assert loads.tolist() == [[7, EXPERTS + 2, EXPERTS + 3]]
     assert outcomes(world, 1) == [Outcome.LOADED, Outcome.HIT, Outcome.HIT]
     world.assert_true(1, range(EXPERTS))
-    counts = world.tables.words.read_counts()[1]
+    counts = world.tables.words.read_phases()[1].total
     assert (counts.loads_from_early, counts.over_bus) == (1, 3)
 
 
@@ -152,14 +162,14 @@ def test_tokens_of_a_step_share_what_was_prefetched(device: Device) -> None:
     piece = world.layers[1].pieces[0]
     assert piece.early is not None
     assert early[:2] == [piece.early.address + i * piece.stride for i in (0, 1)]
-    assert early[2] == piece.host_addresses[8]
-    counts = world.tables.words.read_counts()[1]
+    assert early[2] == piece.copies[8]
+    counts = world.tables.words.read_phases()[1].total
     assert (counts.early_loads, counts.early_hits, counts.early_wasted) == (3, 2, 1)
     assert (counts.predictions, counts.right_predictions, counts.predicted_uses) == (4, 3, 5)
     assert (counts.accesses, counts.hits, counts.computed) == (5, 2, 1)
     world.use(1, [1, 7, 2])
     assert outcomes(world, 1) == [Outcome.HIT, Outcome.COMPUTED, Outcome.HIT]
-    assert world.addresses(1)[0][4] == piece.host_addresses[4]
+    assert world.addresses(1)[0][4] == piece.copies[4]
 
 
 def test_a_step_is_busy_if_one_of_its_tokens_loads(device: Device) -> None:
@@ -194,9 +204,9 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
     world = static_world(device, BUS, ExtraSlots(early=3), layers=2)
     world.use(0, [1, 2, 3])
     world.prefetch(1, [7, 1, 8], after=0, budget=3)
-    ended = read(device, world.tables.prefetch_end(1), np.int64, (1,))
+    ended = read(device, prefetch_wait(world.tables.memory[1].state.words).waited, np.int64, (1,))
     assert ended[0] > 0
-    device.upload(world.tables.route_time(1), ended + delay)
+    device.upload(route_time(world.tables.memory[1].state.words), ended + delay)
     world.use(1, [1, 7, 4])
     counts = world.tables.words.read_phases()[1].decode
     assert (counts.early_hits, counts.late, counts.waited) == (1, is_late, 500 * is_late)
@@ -206,7 +216,7 @@ def test_a_prefetch_that_comes_after_the_route_is_late(
 
 def test_a_wait_for_another_stream_is_measured(device: Device) -> None:
     world = static_world(device, COMPUTE, ExtraSlots())
-    wait = world.tables.wait(0, Phase.PROMPT)
+    wait = wait_of(world.tables.memory[0].state.words, Phase.PROMPT)
     world.run([begin_wait(wait)])
     start = time.monotonic_ns()
     time.sleep(0.002)
@@ -222,7 +232,7 @@ def test_nothing_is_prefetched_while_the_link_is_busy(device: Device) -> None:
     world.use(0, [1, 2, 5])
     assert world.prefetch(1, [7, 1, 8], after=0, budget=3) == []
     world.use(1, [7, 1, 2])
-    counts = world.tables.words.read_counts()[1]
+    counts = world.tables.words.read_phases()[1].total
     assert (counts.early_loads, counts.early_hits, counts.right_predictions) == (0, 0, 2)
 
 
@@ -256,7 +266,7 @@ def test_slots_are_given_back(device: Device, kind: PolicyKind) -> None:
     world.assert_true(0, range(EXPERTS))
     world.tables.resize(0, 5)
     world.use(0, [4, 0, 9])
-    assert world.tables.words.read_num_slots() == {0: 5}
+    assert num_slots(world, 0) == 5
     world.assert_true(0, range(EXPERTS))
     with pytest.raises(ValueError, match="memory for 6"):
         world.tables.resize(0, 7)
@@ -343,4 +353,4 @@ def test_tables_lead_to_the_experts(
         slots = world.tables.words.read_states()[layer].slot_of
         taken_slots = slots[slots >= 0]
         assert len(set(taken_slots.tolist())) == len(taken_slots)
-        assert len(taken_slots) <= world.tables.words.read_num_slots()[layer]
+        assert len(taken_slots) <= num_slots(world, layer)

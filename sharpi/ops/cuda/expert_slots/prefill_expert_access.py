@@ -147,11 +147,7 @@ class ExpertStream:
             index += count
 
     def _part(self, chunk: Chunk, tensor: int, index: int, count: int) -> Span:
-        """Returns the memory for `count` experts' parts of a tensor in a chunk's buffer.
-
-        `index` is that of the first of these experts among the experts in the buffer. A buffer
-        has room for all experts' parts of the first tensor, then of the next tensor.
-        """
+        """Returns the memory of `count` experts of a tensor in a buffer, from place `index` on."""
         tensors = self._host_copies[chunk.layer]
         before = self._capacity * sum(each.stride for each in tensors[:tensor])
         stride = tensors[tensor].stride
@@ -275,10 +271,7 @@ class PrefillExpertAccess:
     def _addresses(
         self, number: int, matrix: int, stacked: StackedMatrix, states: SlotStates
     ) -> npt.NDArray[np.uint64]:
-        """Returns the address from which the batch reads each expert's matrix, (experts,).
-
-        Experts that the CPU computes have address 0.
-        """
+        """Returns each expert's address for the batch, (experts,); 0 if the CPU computes it."""
         tensors = self._memories.tensors[number]
         index = next(i for i, tensor in enumerate(tensors) if matrix in tensor.matrices)
         access, piece = self._access[number], self._memories.pieces(number)[index]
@@ -287,7 +280,7 @@ class PrefillExpertAccess:
         elif access == "host":
             table = np.zeros(stacked.num_experts, np.uint64)
         else:
-            table = piece.host_addresses.copy()
+            table = piece.copies.copy()
         has_slot = states.slot_of >= 0
         steps = states.slot_of[has_slot].astype(np.uint64) * np.uint64(piece.stride)
         table[has_slot] = np.uint64(piece.slots.address) + steps

@@ -63,26 +63,21 @@ class SlotMemories:
         }
 
     @cached_property
-    def _slot_layers(self) -> dict[int, SlotLayer]:
+    def tables(self) -> SlotTables:
+        """The slots of all layers; the first use allocates them and copies the first experts."""
         device, s = self._device, self.settings
         largest = max(sum(t.slot_bytes for t in tensors) for tensors in self.tensors.values())
         staging = SharedBuffer(device, s.num_staging, largest)
         early = [SharedBuffer(device, s.num_early, largest) for _ in range(2)]
-        made = {}
-        for index, (number, tensors) in enumerate(self.tensors.items()):
-            expert_weights, first = self.layers[number], s.first[number]
-            made[number] = slot_layer(
-                device, expert_weights, tensors, first, staging, early[index % 2]
+        layers = {
+            number: slot_layer(
+                device, self.layers[number], tensors, s.first[number], staging, early[index % 2]
             )
-        return made
-
-    @cached_property
-    def tables(self) -> SlotTables:
-        """The slots of all layers; the first use allocates them and copies the first experts."""
-        tables = SlotTables(self._device, self.settings.rules, self._slot_layers)
-        for number, layer in self._slot_layers.items():
-            loads = tables.first_loads(number)
-            self._fill(number, layer, [expert for expert, _ in loads])
+            for index, (number, tensors) in enumerate(self.tensors.items())
+        }
+        tables = SlotTables(device, s.rules, layers)
+        for number, layer in layers.items():
+            self._fill(number, layer, layer.first.residents(s.rules.kind))
         return tables
 
     def _fill(self, number: int, layer: SlotLayer, residents: Sequence[int]) -> None:
@@ -108,28 +103,25 @@ class SlotMemories:
             self._move(number, count, residents.tolist())
 
     def _move(self, number: int, num_slots: int, residents: Sequence[int]) -> None:
-        nothing, pieces = self._device.allocate(0), self._slot_layers[number].pieces
+        nothing, pieces = self._device.allocate(0), self.pieces(number)
         sizes = [num_slots * piece.stride for piece in pieces]
         self._set_memory(number, [Span(nothing, 0, 0) for _ in sizes], ())
         del pieces
         memories = [Span(self._device.allocate(size), 0, size) for size in sizes]
-        self._fill(number, self._set_memory(number, memories, residents), residents)
+        self._set_memory(number, memories, residents)
+        self._fill(number, self.tables.memory[number].layer, residents)
 
-    def _set_memory(
-        self, number: int, memories: Sequence[Span], residents: Sequence[int]
-    ) -> SlotLayer:
-        layer = self._slot_layers[number].with_slots(memories)
-        self._slot_layers[number] = layer
+    def _set_memory(self, number: int, memories: Sequence[Span], residents: Sequence[int]) -> None:
+        layer = self.tables.memory[number].layer.with_slots(memories)
         self.tables.set_memory(number, layer, residents)
-        return layer
 
     def num_slots(self, number: int) -> int:
         """Returns the number of slots that a layer has memory for."""
-        return self._slot_layers[number].num_slots
+        return self.tables.memory[number].layer.counts[0]
 
     def pieces(self, number: int) -> tuple[SlotPiece, ...]:
         """Returns the host copies and slot memory of a layer, one piece per tensor."""
-        return self._slot_layers[number].pieces
+        return self.tables.memory[number].layer.pieces
 
     def addresses(self, number: int) -> dict[int, Span]:
         """Returns the address tables that the slot kernels maintain, by index of the matrix."""

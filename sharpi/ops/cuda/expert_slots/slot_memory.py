@@ -1,13 +1,12 @@
 """Allocates the slots of one layer, and the buffers that all layers share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Memory, Span
@@ -19,7 +18,7 @@ from sharpi.ops.cuda.launchers.experts.host_items import MAX_PIECES, GatherPiece
 from sharpi.ops.cuda.launchers.experts.slot_policy import LayerState
 from sharpi.ops.interface import ExpertWeights, StackedMatrix
 
-Upload = Callable[[HostArray], Span]
+Addresses = npt.NDArray[np.uint64]
 
 
 class SlotTable(Struct, frozen=True):
@@ -29,20 +28,14 @@ class SlotTable(Struct, frozen=True):
     offset: int = 0  # bytes from the start of an expert's part of the tensor
 
 
-class SlotPiece(Struct, frozen=True):
+class SlotPiece(GatherPiece, frozen=True):
     """The host copies and the slot memory of one tensor of a layer's experts.
 
     Copies are fastest if host copies and slots have the same alignment modulo 16 bytes.
     """
 
-    host_addresses: NDArray[np.uint64]  # (experts,), the addresses of the host copies
-    referenced: tuple[Span, ...]  # all memory that the host addresses point into
-    num_bytes: int  # bytes of one expert's part
-    stride: int  # bytes from one slot to the next
-    slots: Span
+    copies: Addresses  # `host_addresses` on the host
     tables: tuple[SlotTable, ...]
-    early: Span | None = None  # memory for early slots
-    staging: Span | None = None  # memory for staging buffers
 
     def capacity(self, memory: Span | None) -> int:
         """Returns the number of slots of this tensor that fit into `memory`; 0 for None."""
@@ -50,20 +43,18 @@ class SlotPiece(Struct, frozen=True):
             return 0
         return (memory.num_bytes + self.stride - self.num_bytes) // self.stride
 
-    def all_addresses(self, counts: tuple[int, int, int]) -> NDArray[np.uint64]:
+    def all_addresses(self, counts: tuple[int, int, int]) -> Addresses:
         """Returns the addresses of all host copies, then of slots, early slots and staging buffers.
 
         `counts` are the numbers of slots, of early slots and of staging buffers.
         """
         memories = zip((self.slots, self.early, self.staging), counts, strict=True)
-        addresses = [
-            self._addresses_of(memory, count) for memory, count in memories if memory is not None
-        ]
-        return np.concatenate([self.host_addresses, *addresses])
+        spans = [(span.address, count) for span, count in memories if span is not None]
+        return np.concatenate([self.copies, *(_steps(at, self.stride, n) for at, n in spans)])
 
-    def _addresses_of(self, memory: Span, count: int) -> NDArray[np.uint64]:
-        steps = np.arange(count, dtype=np.uint64) * np.uint64(self.stride)
-        return np.uint64(memory.address) + steps
+
+def _steps(first: int, stride: int, count: int) -> Addresses:
+    return np.uint64(first) + np.arange(count, dtype=np.uint64) * np.uint64(stride)
 
 
 class SlotLayer(Struct, frozen=True):
@@ -75,54 +66,34 @@ class SlotLayer(Struct, frozen=True):
     def __post_init__(self) -> None:
         assert len(self.pieces) <= MAX_PIECES, "too many pieces"
         assert sum(len(piece.tables) for piece in self.pieces) <= MAX_PIECES, "too many tables"
-        experts = len(self.pieces[0].host_addresses)
-        assert self.first.num_slots <= min(self.num_slots, experts), "more slots than memory"
+        most = min(self.counts[0], len(self.pieces[0].copies))
+        assert self.first.num_slots <= most, "more slots than memory"
 
     @property
-    def num_slots(self) -> int:
-        """The number of slots that there is memory for."""
-        return min(piece.capacity(piece.slots) for piece in self.pieces)
+    def counts(self) -> tuple[int, int, int]:
+        """How many slots, early slots and staging buffers there is memory for.
 
-    @property
-    def num_early(self) -> int:
-        """The number of early slots, to which experts are prefetched for the next use."""
-        return min(32, *(piece.capacity(piece.early) for piece in self.pieces))
+        Experts are prefetched to early slots for the next use; those without a slot are copied to
+        staging buffers for one use.
+        """
+        slots = min(piece.capacity(piece.slots) for piece in self.pieces)
+        early = min(32, *(piece.capacity(piece.early) for piece in self.pieces))
+        return slots, early, min(piece.capacity(piece.staging) for piece in self.pieces)
 
-    @property
-    def num_staging(self) -> int:
-        """The number of staging buffers, to which experts without a slot are copied for one use."""
-        return min(piece.capacity(piece.staging) for piece in self.pieces)
-
-    def state(self, words: Span, learned: Span | None, upload: Upload) -> LayerState:
+    def state(self, device: Device, words: Span, learned: Span | None) -> LayerState:
         """Returns the layer's slots in the form of the slot kernels' arguments."""
-        counts = (self.num_slots, self.num_early, self.num_staging)
+        counts = self.counts
         tables = [
-            (table.addresses, upload(piece.all_addresses(counts) + np.uint64(table.offset)))
+            (table.addresses, table_of(device, piece.all_addresses(counts) + _offset(table)))
             for piece in self.pieces
             for table in piece.tables
         ]
         return LayerState(words, tuple(tables), *counts, learned)
 
-    def gather_pieces(self, upload: Upload) -> tuple[GatherPiece, ...]:
-        """Returns the layer's tensors in the form of the arguments of `gather_experts`."""
-        return tuple(
-            GatherPiece(
-                upload(piece.host_addresses),
-                piece.slots,
-                piece.early,
-                piece.staging,
-                piece.stride,
-                piece.num_bytes,
-                piece.referenced,
-            )
-            for piece in self.pieces
-        )
-
     def with_slots(self, memories: Sequence[Span]) -> "SlotLayer":
         """Returns a copy with other memory for the slots: one span for each piece."""
-        pieces = tuple(
-            replace(piece, slots=slots) for piece, slots in zip(self.pieces, memories, strict=True)
-        )
+        pairs = zip(self.pieces, memories, strict=True)
+        pieces = tuple(replace(piece, slots=slots) for piece, slots in pairs)
         num_slots = min(piece.capacity(piece.slots) for piece in pieces)
         return SlotLayer(pieces, replace(self.first, num_slots=num_slots))
 
@@ -132,31 +103,22 @@ class SlotLayer(Struct, frozen=True):
         All other experts get the addresses of their host copies.
         """
         for piece in self.pieces:
-            experts = len(piece.host_addresses)
+            experts = len(piece.copies)
             addresses = piece.all_addresses((len(residents), 0, 0))
             addresses[list(residents)] = addresses[experts:]
             for table in piece.tables:
-                device.upload(table.addresses, addresses[:experts] + np.uint64(table.offset))
+                device.upload(table.addresses, addresses[:experts] + _offset(table))
 
 
-class SlotMemory(Struct, frozen=True):
-    """A layer's slots on the device, in the form of launch arguments."""
-
-    state: LayerState
-    pieces: tuple[GatherPiece, ...]
-    loads: Span  # the list of copies to slots
-    early_loads: Span  # the list of copies to early slots
-    outcomes: Span  # int32 (experts per token,), the `Outcome` of each expert of the last token
+def _offset(table: SlotTable) -> np.uint64:
+    return np.uint64(table.offset)
 
 
 def table_of(device: Device, array: HostArray) -> Span:
     """Uploads an array to newly allocated device memory, and returns that memory."""
-    span = Span(device.allocate(array.nbytes), 0, array.nbytes)
+    span = _allocated(device, array.nbytes)
     device.upload(span, array)
     return span
-
-
-Addresses = npt.NDArray[np.uint64]
 
 
 class HostExpertCopies:
@@ -186,8 +148,7 @@ class HostExpertCopies:
         """The address on the GPU of each expert, (experts,); 0 if not page-locked."""
         if self._memory is None:
             return np.zeros(self.num_experts, np.uint64)
-        steps = np.arange(self.num_experts, dtype=np.uint64) * np.uint64(self.stride)
-        return np.uint64(self._memory.address) + steps
+        return _steps(self._memory.address, self.stride, self.num_experts)
 
     def span(self, first: int, count: int) -> Span:
         """Returns the memory of `count` experts from id `first` on; it must be page-locked."""
@@ -214,9 +175,6 @@ def _page_locked(device: Device, data: HostArray) -> Memory:
             "the driver cannot page-lock the experts in RAM; --moe-miss cpu needs none"
         )
     return registered
-
-
-_ADDRESS_BYTES = 8
 
 
 def matrices_of(expert_weights: ExpertWeights) -> tuple[StackedMatrix, ...]:
@@ -289,42 +247,29 @@ def slot_layer(
     early: SharedBuffer,
 ) -> SlotLayer:
     """Allocates the slots of a layer, and an address table for each stacked matrix."""
-    all_matrices = matrices_of(expert_weights)
-    memories = zip(tensors, staging.parts(tensors), early.parts(tensors), strict=True)
-    return SlotLayer(
-        tuple(
-            _piece(device, all_matrices, *memory, num_slots=first.num_slots) for memory in memories
-        ),
-        first,
-    )
+    offsets = [offset_of(stacked) for stacked in matrices_of(expert_weights)]
+    pieces = []
+    parts = zip(tensors, early.parts(tensors), staging.parts(tensors), strict=True)
+    for tensor, of_early, of_staging in parts:
+        copies, stride = tensor.host_copies, tensor.slot_bytes
+        tables = (
+            SlotTable(_allocated(device, copies.addresses.nbytes), offsets[matrix])
+            for matrix in tensor.matrices
+        )
+        piece = SlotPiece(
+            host_addresses=table_of(device, copies.addresses),
+            slots=_allocated(device, first.num_slots * stride),
+            early=of_early,
+            staging=of_staging,
+            stride=stride,
+            num_bytes=copies.stride,
+            referenced=copies.referenced,
+            copies=copies.addresses,
+            tables=tuple(tables),
+        )
+        pieces.append(piece)
+    return SlotLayer(tuple(pieces), first)
 
 
-def _piece(
-    device: Device,
-    expert_weights: Sequence[StackedMatrix],
-    tensor: ExpertTensor,
-    staging: Span | None,
-    early: Span | None,
-    num_slots: int,
-) -> SlotPiece:
-    host_copies, stride = tensor.host_copies, tensor.slot_bytes
-    size = num_slots * stride
-    tables = (
-        SlotTable(_table(device, host_copies), offset_of(expert_weights[matrix]))
-        for matrix in tensor.matrices
-    )
-    return SlotPiece(
-        host_addresses=host_copies.addresses,
-        referenced=host_copies.referenced,
-        num_bytes=host_copies.stride,
-        stride=stride,
-        slots=Span(device.allocate(size), 0, size),
-        tables=tuple(tables),
-        early=early,
-        staging=staging,
-    )
-
-
-def _table(device: Device, host_copies: HostExpertCopies) -> Span:
-    size = host_copies.num_experts * _ADDRESS_BYTES
-    return Span(device.allocate(size), 0, size)
+def _allocated(device: Device, num_bytes: int) -> Span:
+    return Span(device.allocate(num_bytes), 0, num_bytes)

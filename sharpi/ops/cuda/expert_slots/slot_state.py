@@ -57,11 +57,6 @@ class SlotCounts(NamedTuple):
         """The number of experts whose bytes crossed the bus."""
         return self.loads + self.early_loads + self.staged + self.streamed + self.fills
 
-    @property
-    def into_slots(self) -> int:
-        """The number of times that an expert was copied into a slot."""
-        return self.loads + self.loads_from_early + self.fills
-
 
 class PhaseSlotCounts(NamedTuple):
     """The statistics of a layer's slots in prompts, and in decode steps."""
@@ -195,8 +190,3 @@ def states_of(words: Words) -> SlotStates:
 def statistics_of(words: Words) -> tuple[Words, Words]:
     """Returns views of a layer's state: of the counts, and of the uses of each expert."""
     return words[:_COUNT_WORDS], _arrays(words)[_USES]
-
-
-def num_slots_of(words: Words) -> int:
-    """Reads the current number of slots from a layer's state."""
-    return int(words[_NUM_SLOTS])

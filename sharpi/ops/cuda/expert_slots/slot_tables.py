@@ -4,37 +4,36 @@ The expert kernels find every expert by its address in these tables.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
-from sharpi.ops.cuda.expert_slots.slot_learning import SlotBackup, SlotLearning
-from sharpi.ops.cuda.expert_slots.slot_memory import SlotLayer, SlotMemory, table_of
+from sharpi.ops.cuda.expert_slots.slot_learning import SlotLearning
+from sharpi.ops.cuda.expert_slots.slot_memory import SlotLayer
 from sharpi.ops.cuda.expert_slots.slot_state import (
     PhaseSlotCounts,
-    SlotCounts,
     SlotStates,
     copy_wait,
     counts_of,
     first_state,
-    num_slots_of,
     prefetch_wait,
     resident_words,
-    route_time,
     state_bytes,
     states_of,
-    wait_of,
+    statistics_of,
 )
-from sharpi.ops.cuda.launchers.experts.host_items import CopyWait, Wait, gather_experts
+from sharpi.ops.cuda.launchers.experts.host_items import CopyWait, gather_experts
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     MAX_EXPERTS,
     MAX_USED,
     BatchMissMode,
     KernelMissMode,
+    LayerState,
     Phase,
     PolicyRules,
     slot_batch,
@@ -59,30 +58,43 @@ class SlotWords:
         return self._span.part(self._layers.index(layer) * self._num_bytes, self._num_bytes)
 
     @cached_property
-    def backup(self) -> SlotBackup:
-        """A backup of the statistics, for a step that may be discarded."""
-        return SlotBackup(self._device, self._span, len(self._layers))
+    def _saved(self) -> Span:
+        return Span(self._device.allocate(self._span.num_bytes), 0, self._span.num_bytes)
 
-    def read_counts(self) -> dict[int, SlotCounts]:
-        """Reads the statistics of every layer, summed over both phases, by layer number."""
-        return {layer: counts.total for layer, counts in self.read_phases().items()}
+    def save(self) -> None:
+        """Saves the statistics once all steps so far are done; the host does not wait for them."""
+        self._device.copy(self._saved, self._span)
+
+    def restore(self) -> None:
+        """Restores the saved statistics, but not which experts have slots; blocks the host."""
+        words, saved_words = self._read(self._span), self._read(self._saved)
+        for current, saved in zip(words, saved_words, strict=True):
+            for part, saved_part in zip(statistics_of(current), statistics_of(saved), strict=True):
+                part[:] = saved_part
+        self._device.upload(self._span, words)
 
     def read_phases(self) -> dict[int, PhaseSlotCounts]:
         """Reads the statistics of every layer by phase."""
-        return {layer: counts_of(words) for layer, words in self._read().items()}
+        return dict(zip(self._layers, map(counts_of, self._read(self._span)), strict=True))
 
     def read_states(self) -> dict[int, SlotStates]:
         """Reads the slots, pins and uses of all experts."""
-        return {layer: states_of(words) for layer, words in self._read().items()}
+        return dict(zip(self._layers, map(states_of, self._read(self._span)), strict=True))
 
-    def read_num_slots(self) -> dict[int, int]:
-        """Reads the current number of slots of every layer."""
-        return {layer: num_slots_of(words) for layer, words in self._read().items()}
-
-    def _read(self) -> dict[int, NDArray[np.int32]]:
+    def _read(self, span: Span) -> NDArray[np.int32]:
         words = np.empty((len(self._layers), self._num_bytes // 4), np.int32)
-        self._device.download(self._span, words)
-        return dict(zip(self._layers, words, strict=True))
+        self._device.download(span, words)
+        return words
+
+
+class SlotMemory(Struct, frozen=True):
+    """A layer's slots on the device, in the form of launch arguments."""
+
+    layer: SlotLayer
+    state: LayerState
+    loads: Span  # the list of copies to slots
+    early_loads: Span  # the list of copies to early slots
+    outcomes: Span  # int32 (experts per token,), the `Outcome` of each expert of the last token
 
 
 # The policies that a device has, by their numbers.
@@ -91,55 +103,44 @@ _LIST_HEADER_BYTES, _LOAD_BYTES = 16, 16
 
 
 class SlotTables:
-    """The slot states, address tables and copy lists of `layers`, by layer number.
+    """The slot states, address tables and copy lists of `layers`, by layer number in `memory`.
 
-    `words` has the slot states with the statistics. The caller copies the experts of `first_loads`
-    to their slots before the first use. The order of a layer's launches is `prefetch`, `use`, then
+    `words` has the slot states with the statistics. The caller copies a layer's first residents to
+    slots 0, 1, ... before the first use. The order of a layer's launches is `prefetch`, `use`, then
     the experts' kernels.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        rules: PolicyRules,
-        layers: Mapping[int, SlotLayer],
-    ) -> None:
+    def __init__(self, device: Device, rules: PolicyRules, layers: Mapping[int, SlotLayer]) -> None:
         assert rules.kind in DEVICE_KINDS, "a policy that the device does not have"
         assert rules.num_experts <= MAX_EXPERTS, "too many experts"
         assert rules.experts_per_token <= MAX_USED, "too many experts of a token"
-        self._device, self._rules, self._layers = device, rules, dict(layers)
+        self._device, self._rules = device, rules
         self.words = SlotWords(device, rules.num_experts, layers)
         self._learning = SlotLearning(device, rules, layers) if rules.is_learned else None
-        most = max((layer.num_slots for layer in layers.values()), default=0)
+        most = max((layer.counts[0] for layer in layers.values()), default=0)
         self._all_loads = self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * most)
         self.overflow = self._span(4)
         self.clear_overflow()
-        self._memory: dict[int, SlotMemory] = {}
+        self.memory: dict[int, SlotMemory] = {}
         for number, layer in layers.items():
             words = self.words.of(number)
             device.upload(words, first_state(layer.first, rules.kind, rules.num_experts))
-            self._memory[number] = self._memory_of(number, layer, words)
+            self.memory[number] = self._memory_of(number, layer, words)
             layer.fill_tables(device, layer.first.residents(rules.kind))
 
     def _memory_of(self, number: int, layer: SlotLayer, words: Span) -> SlotMemory:
         used = self._rules.experts_per_token
         learned = self._learning.map_of(number) if self._learning is not None else None
-        spans = partial(table_of, self._device)
         return SlotMemory(
-            state=layer.state(words, learned, spans),
-            pieces=layer.gather_pieces(spans),
+            layer=layer,
+            state=layer.state(self._device, words, learned),
             loads=self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * used),
-            early_loads=self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * layer.num_early),
+            early_loads=self._span(_LIST_HEADER_BYTES + _LOAD_BYTES * layer.counts[1]),
             outcomes=self._span(4 * used),
         )
 
     def _span(self, num_bytes: int) -> Span:
         return Span(self._device.allocate(num_bytes), 0, num_bytes)
-
-    def first_loads(self, layer: int) -> list[tuple[int, int]]:
-        """Returns (expert, slot) of all experts that must be in slots before the first use."""
-        residents = self._layers[layer].first.residents(self._rules.kind)
-        return [(expert, slot) for slot, expert in enumerate(residents)]
 
     def use(
         self,
@@ -156,39 +157,14 @@ class SlotTables:
         route; the rows before belong to tokens of the same step that were looked up already. The
         step has `num_tokens` tokens.
         """
-        memory, rules = self._memory[layer], self._rules
+        memory, rules = self.memory[layer], self._rules
         decide = slot_policy(
-            rules,
-            memory.state,
-            ids,
-            memory.loads,
-            memory.outcomes,
-            self.overflow,
-            layer=layer,
-            miss=miss,
+            rules, memory.state, ids, memory.loads, memory.outcomes, self.overflow,
+            layer=layer, miss=miss, phase=phase, num_before=num_before, num_tokens=num_tokens,
             routes=None if self._learning is None else self._learning.routes,
-            phase=phase,
-            num_before=num_before,
-            num_tokens=num_tokens,
-        )
+        )  # fmt: skip
         wait = copy_wait(memory.state.words, phase)
         return decide, self._gather(memory, memory.loads, rules.experts_per_token, wait)
-
-    def outcomes(self, layer: int) -> Span:
-        """Returns the `Outcome` of each expert of the last token, (experts per token,) int32."""
-        return self._memory[layer].outcomes
-
-    def route_time(self, layer: int) -> Span:
-        """Returns the int64 for the time in nanoseconds at which a layer's route was known."""
-        return route_time(self._memory[layer].state.words)
-
-    def prefetch_end(self, layer: int) -> Span:
-        """Returns the int64 for the time in nanoseconds at which a layer's prefetch ended."""
-        return prefetch_wait(self._memory[layer].state.words).waited
-
-    def wait(self, layer: int, phase: Phase) -> Wait:
-        """Returns the words that add up the waits for a layer's experts in one phase."""
-        return wait_of(self._memory[layer].state.words, phase)
 
     def use_batch(
         self,
@@ -204,7 +180,7 @@ class SlotTables:
         `ids` (tokens, experts per token) int32 are the batch's routes. `is_first` marks the first
         batch of a prompt. `miss_mode` says how the batch read the experts without a slot.
         """
-        memory, rules = self._memory[layer], self._rules
+        memory, rules = self.memory[layer], self._rules
         remembered = None if self._learning is None else self._learning.remembered_of(layer)
         sizes = {"tokens": tokens, "used": rules.experts_per_token}
         decide = slot_batch(
@@ -225,7 +201,7 @@ class SlotTables:
         They prefetch only if the current layer, `after`, loads no experts, so that the bus is idle.
         `predictions` are (tokens, experts per token) int32, best first.
         """
-        memory, now = self._memory[layer], self._memory[after].loads
+        memory, now = self.memory[layer], self.memory[after].loads
         decide = slot_prefetch(
             self._rules, memory.state, predictions, now, memory.early_loads,
             budget=budget, tokens=tokens,
@@ -239,7 +215,7 @@ class SlotTables:
         Experts are evicted in the policy's order, pinned ones last. Experts that stay move to the
         first slots. Raises ValueError if the layer has no memory for so many slots.
         """
-        memory = self._memory[layer]
+        memory = self.memory[layer]
         if not 0 <= num_slots <= memory.state.num_slots:
             raise ValueError(f"{num_slots} slots, but memory for {memory.state.num_slots}")
         resized = min(num_slots, self._rules.num_experts)
@@ -251,15 +227,10 @@ class SlotTables:
 
         The caller copies the experts `residents` to slots 0, 1, ... of the new memory.
         """
-        memory = self._memory[number]
-        spans = partial(table_of, self._device)
-        self._layers[number] = layer
-        self._memory[number] = replace(
-            memory,
-            state=layer.state(memory.state.words, memory.state.learned, spans),
-            pieces=layer.gather_pieces(spans),
-        )
-        layer.fill_tables(self._device, residents)
+        memory, device = self.memory[number], self._device
+        state = layer.state(device, memory.state.words, memory.state.learned)
+        self.memory[number] = replace(memory, layer=layer, state=state)
+        layer.fill_tables(device, residents)
 
     def set_residents(self, number: int, residents: Sequence[int]) -> None:
         """Records on the device that these experts are in slots 0, 1, ... of a layer.
@@ -267,8 +238,9 @@ class SlotTables:
         The caller first copies them there, between tokens. The policy must be a static set, which
         does not move experts.
         """
-        self._layers[number].fill_tables(self._device, residents)
-        words = self._memory[number].state.words
+        memory = self.memory[number]
+        memory.layer.fill_tables(self._device, residents)
+        words = memory.state.words
         for start, values in resident_words(residents, self._rules.num_experts):
             self._device.upload(words.part(4 * start, values.nbytes), values)
 
@@ -277,7 +249,7 @@ class SlotTables:
 
         At most half of the slots are pinned. Pinned experts without a slot are loaded.
         """
-        for memory in self._memory.values():
+        for memory in self.memory.values():
             loads = self._all_loads
             self._run(slot_resize(self._rules, memory.state, loads, num_pinned=count))
             self._run(self._gather(memory, loads, memory.state.num_slots))
@@ -294,15 +266,11 @@ class SlotTables:
     def _gather(
         self, memory: SlotMemory, loads: Span, most_loads: int, wait: CopyWait | None = None
     ) -> Launch:
+        num_slots, num_early, _ = memory.state.sizes
         return gather_experts(
-            loads,
-            memory.pieces,
-            experts=self._rules.num_experts,
-            num_slots=memory.state.num_slots,
-            num_early=memory.state.num_early,
-            most_loads=most_loads,
-            wait=wait,
-        )
+            loads, memory.layer.pieces, experts=self._rules.num_experts, num_slots=num_slots,
+            num_early=num_early, most_loads=most_loads, wait=wait,
+        )  # fmt: skip
 
     def _run(self, launch: Launch) -> None:
         self._device.launch(launch)

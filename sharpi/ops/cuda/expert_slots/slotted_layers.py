@@ -18,6 +18,7 @@ from sharpi.ops.cuda.expert_slots.slot_memories import SlotMemories, SlotSetting
 from sharpi.ops.cuda.expert_slots.slot_memory import (
     matrices_of,
 )
+from sharpi.ops.cuda.expert_slots.slot_state import wait_of
 from sharpi.ops.cuda.gpu_weights import GpuWeights
 from sharpi.ops.cuda.launchers.experts.experts import GpuStackedMatrix
 from sharpi.ops.cuda.launchers.experts.host_items import Wait
@@ -215,27 +216,18 @@ class SlottedLayers(SlotMemories):
             for index, stacked in enumerate(matrices_of(self.layers[number]))
         )
 
-    def use(
-        self, number: int, ids: Span, step: StepShape, num_before: int = 0, num_tokens: int = 1
-    ) -> Iterable[Launch]:
+    def use(self, number: int, ids: Span, step: StepShape, row: int) -> Iterable[Launch]:
         """Returns the launches that look up a token's experts and load some of the missed ones.
 
-        `ids` starts with the routes of `num_before` tokens of the step that were looked up already;
-        the token's route follows. The step has `num_tokens` tokens.
+        `ids` starts with the routes of the step's tokens before `row`, which were looked up
+        already; the token's route follows.
         """
-        mode, phase = _MODES[step.misses], phase_of(step)
-        return self.tables.use(number, ids, mode, phase, num_before, num_tokens)
+        mode, tokens = _MODES[step.misses], step.rows(self.rows[number])
+        return self.tables.use(number, ids, mode, phase_of(step), row, tokens)
 
     def wait(self, number: int, step: StepShape) -> Wait:
         """Returns the words that add up the waits for a layer's experts in the step's phase."""
-        return self.tables.wait(number, phase_of(step))
-
-    def prefetch(self, number: int, predictions: Span, after: int, tokens: int) -> Iterable[Launch]:
-        """Returns the launches that prefetch predicted experts of layer `number` to early slots.
-
-        They prefetch only if the current layer, `after`, loads no experts.
-        """
-        return self.tables.prefetch(number, predictions, after, self.settings.num_early, tokens)
+        return wait_of(self.tables.memory[number].state.words, phase_of(step))
 
     def use_batch(self, number: int, ids: Span, tokens: int, *, is_first: bool) -> Iterable[Launch]:
         """Returns the launches that fill free slots with experts of a batch, after the batch.

@@ -164,11 +164,7 @@ def make_scratch(
 def _f16_rows(
     recording: Recording, x: RecordedTensor, ffn: RecordedFeedForward, tokens: int, rows: int
 ) -> ExpertF16Rows:
-    """Creates buffers in f16 for batches of at most `tokens`, whose items have at most `rows` rows.
-
-    Layers that only compute what is read have none, so that a result does not depend on how many
-    others are read.
-    """
+    """Creates buffers in f16; none where only what is read is computed, whose bits must stay."""
     if ffn.ids is None or x.rows is not Rows.TOKENS:
         return ExpertF16Rows()
     matrices, items = (*ffn.gate_and_up, ffn.expert_weights.down), min(rows, tokens * ffn.used)
@@ -176,10 +172,7 @@ def _f16_rows(
 
 
 def _packed(recording: Recording, tokens: int, ffn: RecordedFeedForward) -> Packed | None:
-    """Creates the lists for packing items into fewer rows; returns None if every item has a row.
-
-    Every item has a row without a limit, or if there are too few tokens to group them by expert.
-    """
+    """Creates the lists for packing items into fewer rows; returns None if every item has a row."""
     if recording.routed is None:
         return None
     rows, items = recording.routed.rows(tokens, ffn.used), tokens * ffn.used

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
+from sharpi.ops.cuda.expert_slots.slot_state import route_time
 from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
@@ -153,7 +154,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
             is_own and step.predicts and slotted.fetches_early(router.layer)
         ):
             return None
-        return slotted.tables.route_time(router.layer)
+        return route_time(slotted.tables.memory[router.layer].state.words)
 
     def predict_routes(
         self, x: RecordedTensor, norm: FloatArray, epsilon: float, matrix: Matrix, router: Router

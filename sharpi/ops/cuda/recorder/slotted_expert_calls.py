@@ -57,7 +57,8 @@ class RoutePrediction(Struct, frozen=True, eq=False):
         """
         if step.predicts and not self.is_for_host:
             ids = recording.of(self.ids)
-            launches = layers.prefetch(self.layer, ids, after, step.rows(Rows.PREDICTED))
+            budget, tokens = layers.settings.num_early, step.rows(Rows.PREDICTED)
+            launches = layers.tables.prefetch(self.layer, ids, after, budget, tokens)
             yield SideStream((self, "prefetch"), tuple(launches))
 
     def wait_for_prefetch(self, step: StepShape) -> Iterator[Call]:
@@ -122,11 +123,7 @@ class SlottedExpertCalls(Struct, frozen=True):
                 yield from slotted.use_batch(self.layer, ids, tokens, is_first=is_first)
 
     def _decode(self, slotted: SlottedLayers, tokens: int, step: StepShape) -> Iterator[Call]:
-        """Yields the calls for a token of each sequence; tokens look up experts one by one.
-
-        If a later token evicts an expert, the earlier token reads the expert's host copy.
-        Predictions for the next layer run on the side stream.
-        """
+        """Yields the calls for one token of each sequence, which look up experts in turn."""
         prediction, next_prediction, ids = self.prediction, self.next_prediction, self.launches.ids
         assert ids is not None
         if next_prediction is not None:
@@ -134,7 +131,7 @@ class SlottedExpertCalls(Struct, frozen=True):
         if prediction is not None:
             yield from prediction.wait_for_prefetch(step)
         for row in range(tokens):
-            yield from slotted.use(self.layer, ids, step, row, tokens)
+            yield from slotted.use(self.layer, ids, step, row)
         if next_prediction is not None:
             yield from next_prediction.prefetch(self.launches.recording, slotted, self.layer, step)
         if tokens:
@@ -190,19 +187,13 @@ class SlottedExpertCalls(Struct, frozen=True):
             yield launches.merge_group(tokens, some)
 
     def _batches_of_layer(self, step: StepShape) -> range:
-        """Returns the indices of the prompt's batches that compute this layer.
-
-        If the layer only computes rows of requested outputs, it is the batch with outputs.
-        """
+        """Returns the batches that compute this layer: only the last one for outputs alone."""
         if self.launches.x.rows is Rows.OUTPUTS:
             return range(step.batch_index, step.batch_index + 1)
         return range(step.num_batches)
 
     def _batch_with_host(self, parts: Parts, tokens: int, wait: Wait) -> Iterator[Call]:
-        """Yields the calls for a batch whose missed experts the host computes.
-
-        They compute as many tokens at a time as the limited number of rows allows.
-        """
+        """Yields the calls for a batch with the host's help, in parts for which there are rows."""
         packed, used = self.launches.scratch.packed, self.launches.ffn.used
         stride = tokens if packed is None else packed.num_rows // used
         for first in range(0, tokens, stride):

@@ -158,13 +158,10 @@ class GpuProgram:
         self._reply = self.outputs.send_largest() if step.largest else None
 
     def _start_next(self, before: SequenceInputs, step: StepShape) -> None:
-        """Starts the step that follows the inputs `before`, with the token that argmax has chosen.
-
-        Its shape is `step` with other positions. It must not request experts from the host.
-        """
+        """Starts the step after `before`, of the same shape, with the token of argmax."""
         self._states.save(before.state)
         if self.expert_weights.slotted is not None:
-            self.expert_weights.slotted.tables.words.backup.save()
+            self.expert_weights.slotted.tables.words.save()
         after = step._replace(positions=self.step(1, 1, before.end).positions, end=0)
         self.step_replay.replay(after)
         self._next = NextStep.after(before, after, self.outputs.send_largest())
@@ -177,7 +174,7 @@ class GpuProgram:
         if self._next is not None:
             self._states.restore(self._next.before.state)
             if self.expert_weights.slotted is not None:
-                self.expert_weights.slotted.tables.words.backup.restore()
+                self.expert_weights.slotted.tables.words.restore()
             self._next = None
 
     @property
@@ -234,10 +231,7 @@ class GpuProgram:
         return StepShape(tokens, outputs, self._bound_of(end), end if tokens > 1 else 0)
 
     def _bound_of(self, num_positions: int) -> int:
-        """Returns a number of positions rounded up to a power of two, at most the maximum.
-
-        So there are few step shapes, each of which has a graph.
-        """
+        """Rounds positions up to a power of two, so that there are few step shapes."""
         bound = _LEAST_POSITIONS
         while bound < num_positions:
             bound *= 2

@@ -241,10 +241,7 @@ class PromptProgram:
         return batches
 
     def _passes(self) -> list[_Pass]:
-        """Returns the passes of the current prompt, in order.
-
-        A layer whose missing experts are copied in several chunks has one pass for each chunk.
-        """
+        """Returns the current prompt's passes: one for each chunk of a layer's experts."""
         passes: list[_Pass] = []
         for stage in self._stages:
             live_in, live_out = _stashed_buffers(stage.live_in), _stashed_buffers(stage.live_out)
@@ -316,10 +313,7 @@ def _stashed_buffers(buffers: Sequence[Buffer], first: int = 0) -> StashedBuffer
 
 
 def _array_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Returns the bytes per token of each array of the stash.
-
-    They are the largest row size among the buffers that use the array.
-    """
+    """Returns the bytes per token of each array of the stash: its largest row."""
     sizes: list[int] = []
     for stage in stages:
         for array, buffer in _stashed_buffers([*stage.live_in, *stage.sums]):

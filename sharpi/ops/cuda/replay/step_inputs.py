@@ -108,10 +108,7 @@ class StepInputs:
         self._device.upload(self._all.part(0, num_words * _INT_BYTES), self._host[:num_words])
 
     def _write(self, row: int, each: SequenceInputs, token: int, output: int) -> None:
-        """Writes the inputs of sequence `row` to the host's array.
-
-        `token` and `output` are the indices of its first token and first output in the step.
-        """
+        """Writes the inputs of sequence `row`, whose first token and output have these indices."""
         ids, positions, rows, sequences, _, states, after, tables = self._views
         end = token + len(each.ids)
         ids[token:end] = each.ids

@@ -80,11 +80,7 @@ def _both(first: Call | None, second: Call, counters: Span) -> Launch | None:
 
 
 def _writes_over(first: Launch, second: Launch) -> bool:
-    """Returns True if a launch writes to memory that the launch before it reads.
-
-    Buffers are used again as soon as nothing reads them. The blocks of one launch may be at any
-    place at a time, unless one waits for the others.
-    """
+    """Returns True if a launch writes to memory that the launch before it reads."""
     read = [each for each in first.arguments if isinstance(each, Span)]
     written = [each for i in second.writes if isinstance(each := second.arguments[i], Span)]
     return any(overlap(one, other) for one in read for other in written)
@@ -149,11 +145,7 @@ class StepReplay:
         self.start(self._operations, step)
 
     def _captured(self, step: StepShape) -> tuple[Work, tuple[int, ...]]:
-        """Captures a graph; returns the call that launches it, and the layers of its requests.
-
-        Where that fails, what may be the cause is dropped. The returned call then launches every
-        kernel by itself.
-        """
+        """Captures a graph, or drops what prevents it; returns its launch and its requests."""
         calls = self.calls(step)
         work = [self._bound(call) for call in calls]
         try:
@@ -174,10 +166,7 @@ class StepReplay:
         self.graphs[step] = graph, requests
 
     def _start(self, work: Work, requests: tuple[int, ...]) -> None:
-        """Calls `work`, and waits until the host has computed the experts that it requests.
-
-        `requests` are the layers that request experts from the host, in order.
-        """
+        """Calls `work`, and waits for the experts that these layers request from the host."""
         if not requests:
             work()
             return
@@ -216,11 +205,7 @@ class StepReplay:
         return list(self._made(self._operations, step))
 
     def _made(self, operations: Sequence[Calls], step: StepShape) -> Iterator[Call]:
-        """Yields the calls of these operations.
-
-        In decode steps, adjacent launches are folded, and a launch may start before the previous
-        one has ended.
-        """
+        """Yields the operations' calls; in decode, launches are folded and may start early."""
         calls, features = _calls(operations, step), self._features
         if step.is_decode and features.has("folding"):
             calls = folded(calls, self._counters)

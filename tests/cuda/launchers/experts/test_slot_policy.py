@@ -52,8 +52,8 @@ class Both:
         self.residents: list[set[int]] = [set() for _ in chosen.slots]
         self.num_evicted = [0] * len(chosen.slots)
         first = [(swap.layer, swap.expert) for swap in reference.start()]
-        tables = self.world.tables
-        loads = [(i, e) for i in self.world.layers for e, _ in tables.first_loads(i)]
+        layers = self.world.layers.items()
+        loads = [(i, e) for i, each in layers for e in each.first.residents(rules.kind)]
         assert sorted(first) == sorted(loads)
         for layer, expert in first:
             self.residents[layer].add(expert)
@@ -81,11 +81,12 @@ class Both:
         assert self.reference.end_token() == []
 
     def assert_same_state(self) -> None:
-        counts = self.world.tables.words.read_counts()
+        counts = self.world.tables.words.read_phases()
         for layer, states in self.world.tables.words.read_states().items():
             expected = self.reference.counts(layer)
-            found = counts[layer]
-            assert (found.accesses, found.hits, found.into_slots) == expected[:3]
+            found = counts[layer].total
+            into_slots = found.loads + found.loads_from_early + found.fills
+            assert (found.accesses, found.hits, into_slots) == expected[:3]
             resident = [self.reference.resident(layer, e) for e in range(self.chosen.num_experts)]
             np.testing.assert_array_equal(states.slot_of >= 0, resident)
 

@@ -10,6 +10,7 @@ from routed_slots import RoutedSlots, written
 from sharpi.device.device import Device
 from sharpi.experts.policy_settings import PolicyKind
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.cuda.expert_slots.slot_state import route_time
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.experts.slot_policy import (
     KernelMissMode,
@@ -93,7 +94,7 @@ def test_what_is_not_folded(device: Device) -> None:
     ]
     assert all(with_slots(chosen, other) is None for other in others)
     assert with_slots(router, policy) is None
-    timed = some.launches(0, route_time=some.world.tables.route_time(0))
+    timed = some.launches(0, route_time=route_time(some.world.tables.memory[0].state.words))
     measured = with_route(*timed[:2], some.counter)
     assert measured is not None
     assert with_slots(measured, policy) is None

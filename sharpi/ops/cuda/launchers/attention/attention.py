@@ -226,10 +226,7 @@ def with_heads(heads: Launch, part: Launch) -> Launch | None:
 def _by_use(
     groups: Sequence[GroupArguments], given: AttentionArguments
 ) -> list[GroupArguments] | None:
-    """Returns the groups in the order queries, keys, values; None if they are something else.
-
-    NO_GROUP stands for missing keys or values.
-    """
+    """Returns the groups as queries, keys and values; None if there are other groups."""
     found = [NO_GROUP] * 3
     for group in groups:
         if group.pages is None and is_same_address(group.x, given.queries):
