@@ -1,6 +1,7 @@
-"""Parses and formats sizes in bytes and large counts, such as `12GiB`."""
+"""Parses and formats sizes in bytes such as `12GiB`, large counts, and times."""
 
 import re
+import time
 
 from sharpi.errors import UsageError
 
@@ -36,3 +37,8 @@ def format_count(count: int) -> str:
         if count >= limit:
             return f"{count / limit:.1f} {unit}"
     return str(count)
+
+
+def format_time(seconds: float) -> str:
+    """Returns seconds since 1970 as local time: `2026-11-28 22:20`."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -10,6 +10,7 @@ import select
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -42,21 +43,12 @@ def text_of_argument(text: str, name: str) -> str:
 
 def text_of_file(path: str) -> str:
     """Returns the text of a file, or of stdin for `-`; raises UsageError if it cannot be read."""
-    if path == STDIN:
-        return text_of_stdin()
+    name = "standard input" if path == STDIN else path
     try:
-        return _decoded(read_bounded(Path(path)), path)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-
-
-def text_of_stdin() -> str:
-    """Reads stdin to its end and keeps all newlines; raises UsageError if it is not UTF-8."""
-    name = "standard input"
-    try:
-        return _decoded(read_rest(sys.stdin.buffer, name), name)
+        data = read_rest(sys.stdin.buffer, name) if path == STDIN else read_bounded(Path(path))
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror}") from error
+    return _decoded(data, name)
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -81,22 +73,13 @@ def piped_text() -> str:
     """
     if sys.stdin is None or sys.stdin.closed or stdin_is_terminal():
         return ""
-    descriptor = _descriptor()
-    if descriptor is not None:
-        kind = os.fstat(descriptor).st_mode
-        if stat.S_ISCHR(kind):  # /dev/null, or a device that never ends
+    with suppress(OSError, ValueError):  # it has no descriptor
+        descriptor = sys.stdin.fileno()
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):  # /dev/null, or one that never ends
             return ""
         if not select.select([descriptor], [], [], LONGEST_WAIT_SECONDS)[0]:
             print_note(_WAITING)
-    return text_of_stdin()
-
-
-def _descriptor() -> int | None:
-    """Returns the file descriptor of standard input; None if it is closed or not a file."""
-    try:
-        return sys.stdin.fileno()
-    except (OSError, ValueError):
-        return None
+    return text_of_file(STDIN)
 
 
 DEMO_PROMPT = "Once upon a time"
@@ -114,16 +97,9 @@ class InputValue(Struct, frozen=True):
     is_file: bool = False  # the value is the path of a file
 
 
-class Inputs(Struct, frozen=True):
-    """The model file and the prompt of a command."""
-
-    model: Path
-    prompt: str
-
-
 def find_inputs(
     context: typer.Context, first: str | None, rest: Sequence[str] | None = None
-) -> Inputs:
+) -> tuple[Path, str]:
     """Returns the model and the prompt from the arguments [MODEL] [PROMPT...] and -m, -p and -f.
 
     `first` and `rest` are the arguments; the words of a prompt are joined with spaces.
@@ -140,7 +116,7 @@ def find_inputs(
         what = "standard input" if text == STDIN else repr(text)
         print_note(f"no MODEL among the arguments: the demo model continues {what}")
     path = _available(context, model.value) if model else demo_model()
-    return Inputs(path, _whole(prompt) if prompt else _default_prompt(path))
+    return path, _whole(prompt) if prompt else _default_prompt(path)
 
 
 def find_model(context: typer.Context, argument: str | None) -> Path:

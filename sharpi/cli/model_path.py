@@ -9,11 +9,12 @@ import os
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 
 import typer
 
 from sharpi.cli.output.download_display import fetch
-from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_terminal
+from sharpi.cli.output.terminal import confirm, print_note, stdin_is_terminal
 from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError, close_matches
 from sharpi.hub.catalogue import approximate_bytes, find_entry
 from sharpi.hub.model_name import ModelName, read_name, require_name
@@ -53,8 +54,7 @@ def _is_wanted(error: MissingModelError) -> bool:
         return False
     size = approximate_bytes(error.name)
     about = "" if size is None else f" (about {format_bytes(size)})"
-    print_stderr(f"{error.name} is not in the cache. Fetch it{about} from the hub now? [y/N]")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm(f"{error.name} is not in the cache. Fetch it{about} from the hub now?")
 
 
 _MOST_CLOSE = 3
@@ -69,7 +69,7 @@ def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
     meant = f"; did you mean {' or '.join(close)}?" if close else ";"
     hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
     if prompt is not None:
-        hint += f"; if it is the prompt, write sharpi run -p {_quoted(prompt)}"
+        hint += f"; if it is the prompt, write sharpi run -p {quote(prompt)}"
     return UsageError(f"'{text}' is neither a file nor the name of a model{meant} {hint}")
 
 
@@ -85,10 +85,6 @@ def _close(text: str) -> list[str]:
     within = [name for stem, name in stems.items() if word in stem]
     names = [*close_matches(text, files), *within, *close_matches(text, [*models, *short_names()])]
     return list(dict.fromkeys(names))[:_MOST_CLOSE]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

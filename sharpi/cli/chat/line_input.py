@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
-from sharpi.cli.output.terminal import stdin_is_terminal
+from sharpi.cli.output.terminal import is_yes, stdin_is_terminal
 from sharpi.errors import UsageError
 from sharpi.system.files import MOST_BYTES, read_line
 
@@ -111,8 +111,3 @@ def _block(first: str, next_line: Callable[[str], str | None]) -> str:
         more = following
     lines.append(more.rstrip().removesuffix(_QUOTES))
     return "\n".join(lines).strip("\n")
-
-
-def is_yes(answer: str) -> bool:
-    """Returns whether the user's answer to a question is y or yes."""
-    return answer.strip().lower() in ("y", "yes")

@@ -27,9 +27,10 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
 from sharpi.cli.chat.chat_settings import setting_names
-from sharpi.cli.chat.line_input import CONTINUATION, PROMPT, is_yes
+from sharpi.cli.chat.line_input import CONTINUATION, PROMPT
 from sharpi.cli.chat.slash_commands import ALIASES, NAMES
 from sharpi.cli.log.log_store import make_private_folder, state_folder
+from sharpi.cli.output.terminal import is_yes
 from sharpi.cli.termination import exit_handlers
 from sharpi.errors import SharpiError
 

@@ -12,11 +12,17 @@ import typer
 from sharpi.cli.inputs import JsonOption
 from sharpi.cli.model_path import parse_name
 from sharpi.cli.output.download_display import fetch
-from sharpi.cli.output.terminal import fitted, print_stderr, stdin_is_terminal, strip_controls
+from sharpi.cli.output.terminal import (
+    confirm,
+    fitted,
+    print_stderr,
+    stdin_is_terminal,
+    strip_controls,
+)
 from sharpi.errors import HubError, UsageError, did_you_mean
 from sharpi.hub.model_name import ModelName, require_name
 from sharpi.settings.option import Option, local_option
-from sharpi.units import format_bytes
+from sharpi.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder, ModelFolder
@@ -48,21 +54,16 @@ def list_models(as_json: JsonOption = False) -> None:
 def _print_table(models: "list[CachedModel]") -> None:
     from sharpi.cli.output.tables import left, output_console, print_table, right
 
+    columns = (*left("name"), *right("size"), *left("modified", ""))
     rows = [
-        (
-            str(each.name),
-            format_bytes(each.size),
-            _day(each),
-            "" if each.is_complete else "incomplete",
-        )
+        (str(each.name), format_bytes(each.size), format_time(each.modified), _flaw(each))
         for each in models
     ]
-    columns = (*left("name"), *right("size"), *left("modified", ""))
     print_table(output_console(), columns, rows)
 
 
-def _day(model: "CachedModel") -> str:
-    return datetime.fromtimestamp(model.modified).strftime("%Y-%m-%d %H:%M")
+def _flaw(model: "CachedModel") -> str:
+    return "" if model.is_complete else "incomplete"
 
 
 def _record(model: "CachedModel") -> dict[str, Any]:
@@ -96,12 +97,10 @@ def pull(
     gated repositories need HF_TOKEN.
     """
     pulled = fetch(_with_revision(parse_name(name), revision))
-    print_stderr(f"{_received(pulled.received_bytes)}; now `sharpi run {pulled.name}`")
+    count = format_bytes(pulled.received_bytes)
+    what = f"received {count}" if pulled.received_bytes else "it is already in the cache"
+    print_stderr(f"{what}; now `sharpi run {pulled.name}`")
     print(pulled.start)
-
-
-def _received(count: int) -> str:
-    return f"received {format_bytes(count)}" if count else "it is already in the cache"
 
 
 def _with_revision(name: ModelName, revision: str | None) -> ModelName:
@@ -153,8 +152,7 @@ def _named(cache: "Cache", name: ModelName) -> "list[CachedModel]":
 def _is_sure(name: ModelName, removal: "Removal") -> bool:
     if not stdin_is_terminal():
         raise UsageError(f"stdin is not a terminal to confirm the removal of {name}; use -y")
-    print_stderr(f"remove {name} ({_balance(removal)})? [y/N]")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm(f"remove {name} ({_balance(removal)})?")
 
 
 def _balance(removal: "Removal") -> str:
@@ -232,7 +230,7 @@ def _with_key(models: "Sequence[ModelFolder]", key: str) -> "ModelFolder":
 
 
 def _line(model: "ModelFolder") -> str:
-    used = datetime.fromtimestamp(model.last_use_ns / 1e9).strftime("%Y-%m-%d %H:%M")
+    used = format_time(model.last_use_ns / 1e9)
     name = strip_controls(str(model.about.get("model", "unknown")))[:_NAME_WIDTH]
     size = format_bytes(model.num_bytes)
     return f"{model.key[:_KEY_WIDTH]}  {used}  {size:>9}  {name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from sharpi.cli.inputs import STDIN, JsonOption, text_of_argument, text_of_file, text_of_stdin
+from sharpi.cli.inputs import STDIN, JsonOption, text_of_argument, text_of_file
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.loading import ProgressBar, open_engine
 from sharpi.cli.output.terminal import print_note, print_stderr, stdin_is_terminal
@@ -120,7 +120,7 @@ def _content(text: str | None) -> str:
         return text_of_argument(text, "TEXT")
     if text is None and stdin_is_terminal():
         raise UsageError("no text; give one as TEXT or on stdin")
-    return text_of_stdin()
+    return text_of_file(STDIN)
 
 
 def perplexity(

@@ -11,6 +11,7 @@ from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
 from sharpi.errors import SharpiError, UsageError
 from sharpi.settings.option import Option, local_option
+from sharpi.units import format_time
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import KeptConversation, LogStore
@@ -80,7 +81,11 @@ def _print_list(conversations: "Sequence[KeptConversation]", as_json: bool) -> N
     if not conversations:
         print_stderr("The log is empty.")
     for each in conversations:
-        print(f"{each.id:>5}  {_time(each.updated)}  {each.kind:4}  {_shortened(each.title)}")
+        _print_row(each, _shortened(each.title))
+
+
+def _print_row(kept: "KeptConversation", text: str) -> None:
+    print(f"{kept.id:>5}  {format_time(kept.updated)}  {kept.kind:4}  {text}")
 
 
 def _one(store: "LogStore", values: list[str] | None) -> "KeptConversation":
@@ -97,7 +102,7 @@ def _show(kept: "KeptConversation", as_json: bool) -> None:
     if as_json:
         print(json.dumps(_record(kept), ensure_ascii=False))
         return
-    print(f"{kept.id}  {_time(kept.started)}  {kept.kind}  {Path(kept.model).name}")
+    print(f"{kept.id}  {format_time(kept.started)}  {kept.kind}  {Path(kept.model).name}")
     for message in kept.messages:
         content = message["content"].rstrip()
         shown = fitted(strip_controls(content), sys.stdout) if sys.stdout.isatty() else content
@@ -114,7 +119,7 @@ def _search(store: "LogStore", text: str, as_json: bool) -> None:
     if not found:
         raise SharpiError(f"no conversation has {text!r}")
     for kept, content in found:
-        print(f"{kept.id:>5}  {_time(kept.updated)}  {kept.kind:4}  {_excerpt(content, text)}")
+        _print_row(kept, _excerpt(content, text))
 
 
 def _export(store: "LogStore", values: list[str] | None) -> None:
@@ -130,9 +135,7 @@ def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> No
     if everything == bool(values):
         raise UsageError("rm needs the ids of conversations, or --all")
     ids = [each.id for each in store.listed()] if everything else _ids(values or [])
-    for number in ids:
-        store.find(number)  # removes nothing if one of them does not exist
-    count = store.remove(ids)
+    count = store.remove([store.find(number).id for number in ids])  # none if one is missing
     print_stderr(f"Removed {count} conversation{'' if count == 1 else 's'}.")
 
 
@@ -167,10 +170,6 @@ def _excerpt(content: str, text: str) -> str:
 def _shortened(title: str) -> str:
     line = strip_controls(" ".join(title.split()))
     return line if len(line) <= _TITLE_WIDTH else line[: _TITLE_WIDTH - 3] + "..."
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def _iso(seconds: float) -> str:

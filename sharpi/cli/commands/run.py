@@ -76,11 +76,11 @@ def run(
     """
     refuse_contradictions(conversation)
     wanted = output_format(answer_format, OptionSources(context))
-    inputs = find_inputs(context, model, prompt)
-    config = complete(context, config, inputs.model)
+    path, text = find_inputs(context, model, prompt)
+    config = complete(context, config, path)
     with open_engine(config) as engine:
         note_useless_options(engine, conversation)
-        whole = whole_prompt(engine, inputs.prompt, conversation)
+        whole = whole_prompt(engine, text, conversation)
         constrained = ConstrainedAnswers(wanted, engine.tokenizer) if wanted else None
         if constrained or not display_prompt:
             whole = replace(whole, echo="")  # structured output is printed without the prompt
@@ -88,10 +88,7 @@ def run(
             show_prompt(engine.tokenizer, whole.text, whole.ids)
         constraint = constrained.constraint(whole.text) if constrained else None
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
-        kept = logged_run(
-            generation, inputs.prompt, conversation.system, config.model, is_wanted=not no_log
-        )
-        with kept:
+        with logged_run(generation, text, conversation.system, path, is_wanted=not no_log):
             if as_json:
                 is_complete = _print_json(config, whole, generation)
             else:

@@ -75,6 +75,17 @@ def stdin_is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def confirm(question: str) -> bool:
+    """Asks a yes-or-no question on stderr; returns whether a line of stdin answers it with yes."""
+    print_stderr(f"{question} [y/N]")
+    return is_yes(sys.stdin.readline())
+
+
+def is_yes(answer: str) -> bool:
+    """Returns whether the user's answer to a question is y or yes."""
+    return answer.strip().lower() in ("y", "yes")
+
+
 _STYLE = r"\x1b\[[0-9;]*m"
 _PARTS = re.compile(rf"{_STYLE}|\n|[^\S\n]+|[^\s\x1b]+")
 _TAB = 8
