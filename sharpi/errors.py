@@ -48,17 +48,11 @@ class TemplateError(SharpiError):
 
 
 class ContextFullError(SharpiError):
-    """The tokens do not fit into the context.
-
-    The message says how many fit and how to raise the limit.
-    """
+    """The tokens do not fit into the context; the message says how many fit and what helps."""
 
 
 def too_long_prompt(count: str, context_size: int, remedy: str) -> ContextFullError:
-    """Returns the error of a prompt of `count` tokens, in words by which agents recognise it.
-
-    Claude Code and others then shorten their history, and read both numbers.
-    """
+    """Returns the error of a too long prompt in words by which Claude Code shortens it."""
     limit = f"{context_size} maximum context length"
     return ContextFullError(f"prompt is too long: {count} tokens > {limit}; {remedy}")
 

@@ -10,10 +10,7 @@ _BINARY = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def parse_size(text: str) -> int:
-    """Returns the number of bytes in a text such as `12GiB`, `2.5 GB`, `800M` or `4096`.
-
-    Raises UsageError for any other text.
-    """
+    """Returns the bytes in a text such as `12GiB`, `2.5 GB` or `4096`; raises UsageError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if match is None or (match[3] and not match[2]):
         raise UsageError(f"not a size: {text!r}; write it like 12GiB, 2.5GB or 800MB")

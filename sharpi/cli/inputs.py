@@ -67,10 +67,7 @@ _WAITING = "waiting for standard input, which comes before the prompt; `</dev/nu
 
 
 def piped_text() -> str:
-    """Returns the text on standard input; empty at a terminal or a device.
-
-    Raises UsageError if the text is not UTF-8.
-    """
+    """Returns the text on stdin, empty at a terminal or device; UsageError if it is not UTF-8."""
     if sys.stdin is None or sys.stdin.closed or stdin_is_terminal():
         return ""
     with suppress(OSError, ValueError):  # it has no descriptor

@@ -28,10 +28,7 @@ from sharpi.system.process import are_left
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `arguments`, or without them the command line of the process; returns the exit code.
-
-    With `arguments`, signal handlers stay as the caller set them.
-    """
+    """Runs `arguments`, or the command line of the process, and returns the exit code."""
     code = _run(arguments)
     if arguments is None and are_left():
         exit_immediately(SystemExit(code))

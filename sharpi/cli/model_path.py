@@ -61,10 +61,7 @@ _MOST_CLOSE = 3
 
 
 def unknown_model(text: str, *, prompt: str | None = None) -> UsageError:
-    """Returns the error for `text`, which is neither a file nor a model's name.
-
-    If `text` may begin a prompt, `prompt` is the complete prompt for a hint.
-    """
+    """Returns the error for what is neither file nor model; `prompt` is what it may begin."""
     close = _close(text)
     meant = f"; did you mean {' or '.join(close)}?" if close else ";"
     hint = "`sharpi pull ORG/REPO:QUANT` fetches a model, and `sharpi models` names some"
@@ -118,10 +115,7 @@ def model_path(text: str) -> Path:
 
 
 def looks_like_path(text: str) -> bool:
-    """Returns whether a text is a path: it exists, ends in .gguf, is a URL or has a slash.
-
-    A text with a slash and a blank is not a path unless it exists.
-    """
+    """Returns whether a text exists, ends in .gguf, is a URL or has a slash but no blank."""
     if text.lower().endswith(".gguf") or _URL.match(text):
         return True
     has_folder = os.sep in text and not any(letter.isspace() for letter in text)

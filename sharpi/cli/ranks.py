@@ -36,10 +36,7 @@ def join(config: RunConfig, cluster: ClusterConfig) -> "ClusterLoader":
 def measured_links(
     cluster: ClusterConfig,
 ) -> "tuple[tuple[str, ...], list[Interface], list[LinkRate]]":
-    """Returns the hosts, their network interfaces, and the measured rates of links between them.
-
-    `sharpi join` must run on the other machines. Raises ClusterError.
-    """
+    """Returns hosts, their interfaces, and measured link rates; raises ClusterError."""
     from sharpi.cluster.group import join_group
 
     with join_group(_rendezvous(cluster)) as group:

@@ -36,10 +36,7 @@ class OptionSources:
         return self.by_flag(parameter) or self.by_variable(parameter)
 
     def name(self, parameter: str) -> str:
-        """Returns the environment variable that set the option, or else its long flag.
-
-        For a switch that is off, the flag is its `--no-` form.
-        """
+        """Returns the variable that set the option, or else its long flag, `--no-` for off."""
         option = self._options[parameter]
         if self.by_variable(parameter):
             return given_variable(option)

@@ -40,9 +40,6 @@ def open_missing_streams() -> None:
 
 
 def collect_rarely() -> None:
-    """Makes garbage collections rare: each would scan the 100,000 objects that imports create.
-
-    The scans took a tenth of the time to the first token, and most of the time to exit.
-    """
+    """Makes scans of the 100,000 objects of imports rare: a tenth of the first token's time."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     atexit.register(gc.freeze)

@@ -74,10 +74,7 @@ def exiting_on_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays Ctrl-C, SIGTERM and SIGHUP until the end of the `with` block.
-
-    Drawings are then complete, and files written. Does nothing outside the main thread.
-    """
+    """Delays Ctrl-C, SIGTERM and SIGHUP to the block's end, in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -49,10 +49,7 @@ def has_gpu(devices: Path = _PCI_DEVICES) -> bool:
 
 
 def probe_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> GpuDriver | None:
-    """Returns the driver and its GPUs; None if NVML is missing or cannot be initialised.
-
-    `load` opens the library by its name.
-    """
+    """Returns the driver and its GPUs; None if NVML, which `load` opens, does not work."""
     try:
         library = load(_LIBRARY)
     except OSError:

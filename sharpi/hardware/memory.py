@@ -29,10 +29,7 @@ def probe_memory(proc: Path = _PROC) -> MemoryInfo:
 
 
 class MemoryGauge:
-    """Reads the RAM again and again; which cgroups limit the process is looked up once.
-
-    `folders` are those of these cgroups.
-    """
+    """Reads the RAM again and again; `folders` of cgroups with limits are looked up once."""
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc, groups = proc, tuple(_memory_groups(proc))
@@ -43,10 +40,7 @@ class MemoryGauge:
         self._pressure = next(known, proc / "pressure/memory")
 
     def read(self, reserved: Mapping[str, int] = _NOTHING) -> MemoryInfo:
-        """Returns the kernel's present figures.
-
-        `reserved` bytes, by the folder of a cgroup, are not free any more: see `reservations`.
-        """
+        """Returns the kernel's figures, less the bytes that are `reserved` by cgroup folder."""
         info = _memory_info(self._proc)
         total = info.get("MemTotal") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         free = [info.get("MemAvailable", total) - reserved.get(MACHINE, 0)]
@@ -146,10 +140,7 @@ def _mounts(proc: Path, kind: str, controller: str) -> Iterator[tuple[str, Path]
 
 
 def cpu_quota(proc: Path = _PROC) -> int | None:
-    """Returns how many cores the quotas of the process's cgroups allow, rounded down, at least 1.
-
-    Returns None without a quota.
-    """
+    """Returns the cores that cgroups allow, rounded down, at least 1; None without a quota."""
     files = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
     cores = []
     for folder, version in _cgroups(proc, "cpu"):

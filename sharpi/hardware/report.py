@@ -68,10 +68,7 @@ class HardwareReport(Struct, frozen=True):
 
 
 def examine(path: Path) -> HardwareReport:
-    """Returns the report on the machine, with the measured rates of RAM and of the disk of `path`.
-
-    Raises UsageError if there is no such file or folder.
-    """
+    """Returns the report on the machine and the disk of `path`; raises UsageError without it."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder; name one whose disk is to be measured")
     topology = read_topology(usable_cores())

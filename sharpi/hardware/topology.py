@@ -61,10 +61,7 @@ class Topology(Struct, frozen=True):
 
 
 def read_topology(usable: Collection[int], system: Path = SYSTEM) -> Topology:
-    """Reads the topology of the usable logical cores from sysfs, mounted at `system`.
-
-    Values that are missing there are assumed to be equal for all cores.
-    """
+    """Reads the topology of usable cores from sysfs; missing values are alike for all cores."""
     cpus, numbers = system / "devices/system/cpu", sorted(usable)
     capacities = _capacities(system, numbers)
     nodes = _nodes(system / "devices/system/node")

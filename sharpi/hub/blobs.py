@@ -121,10 +121,7 @@ class Blobs:
         return PartialFile(self._partial_path(file), file.size, file.checksum)
 
     def keep(self, file: RemoteFile, received: PartialFile) -> None:
-        """Moves a downloaded file to the folder `blobs`.
-
-        Raises HubError and deletes the file if its checksum is wrong.
-        """
+        """Moves a file to `blobs`; raises HubError, and deletes it, if its checksum is wrong."""
         if not received.is_verified:
             self._forget(file)
             raise HubError(f"{file.path} arrived with a wrong checksum and was removed; pull again")
@@ -146,10 +143,7 @@ class Blobs:
 
     @contextmanager
     def locked(self, file: RemoteFile) -> Iterator[None]:
-        """Context manager that holds a file's lock, so that only one program at a time fetches it.
-
-        huggingface_hub uses the same lock file.
-        """
+        """Holds a file's lock, which is huggingface_hub's too, so that one program fetches it."""
         path = self._cache_folder / ".locks" / self._folder.name / f"{file.checksum}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:

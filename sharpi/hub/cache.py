@@ -77,10 +77,7 @@ _PREFIX = "models--"
 
 
 class Cache:
-    """Finds the models in one cache folder, by default that of huggingface_hub.
-
-    A folder that does not exist counts as empty.
-    """
+    """Finds the models in one cache folder, which need not exist; by default the hub's own."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_cache_folder()
@@ -206,10 +203,7 @@ def look_up(cache: Cache, name: ModelName) -> tuple[CachedModel, str | None]:
 
 
 def models_of(cache: Cache, name: ModelName) -> list[CachedModel]:
-    """Returns the cached models, complete or not, of the repository and revision in `name`.
-
-    If `name` has no revision, returns the models whose names have no revision either.
-    """
+    """Returns cached models, complete or not, of the repository and revision in `name`."""
     if name.revision is not None:
         return cache.revision_models(name.repository, name.revision)
     return [each for each in cache.models(name.repository) if each.name.revision is None]

@@ -57,10 +57,7 @@ def approximate_bytes(name: ModelName) -> int | None:
 
 
 def find_entry(text: str) -> tuple[CatalogueEntry, str] | None:
-    """Returns the model and quant of a short name such as `qwen3:30b` or `qwen3:30b:Q8_0`.
-
-    Returns None if no model has this name.
-    """
+    """Returns the model and quant of a name such as `qwen3:30b` or `qwen3:30b:Q8_0`, else None."""
     word = text.lower()
     for entry in CATALOGUE:
         if word == entry.name:

@@ -41,10 +41,7 @@ class Variant(Struct, frozen=True):
 
 
 def find_variants(paths: Iterable[str]) -> list[Variant]:
-    """Returns the models among `paths`, sorted by path.
-
-    A model's label is its quant if no other model has the same one.
-    """
+    """Returns the models among `paths`, sorted; a label is the quant if that is unique."""
     sets: dict[tuple[str, int], list[str]] = {}
     for path in sorted(filter(_is_model, paths)):
         stem, _, count = _split(path)
@@ -122,10 +119,7 @@ def choose(name: ModelName, variants: Sequence[Variant], place: str) -> tuple[Va
 
 
 def matching(quant: str, variants: Sequence[Variant]) -> list[Variant]:
-    """Returns the variants whose label, file name or path is `quant`.
-
-    If there are none, returns those with `quant` in their path. Letter case is ignored.
-    """
+    """Returns the variants named `quant`, or else those with it in their path, in any case."""
     bounded = re.compile(rf"(?<![a-z0-9_]){re.escape(_bare(quant))}(?![a-z0-9_])")
     parts = [each for each in variants if bounded.search(each.stem.lower())]
     return variants_named(quant, variants) or parts

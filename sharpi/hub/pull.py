@@ -35,10 +35,7 @@ class Pulled(Struct, frozen=True):
 
 
 class Puller:
-    """Downloads models into one cache.
-
-    `endpoint`: the URL of the hub; None means HF_ENDPOINT, or else huggingface.co.
-    """
+    """Downloads models into one cache; `endpoint` None means HF_ENDPOINT or huggingface.co."""
 
     def __init__(
         self,

@@ -32,10 +32,7 @@ class RemoteRepository(Struct, frozen=True):
 
 
 def ask(api: HfApi, name: ModelName) -> RemoteRepository:
-    """Requests the commit and files of the revision in `name` from the hub.
-
-    Raises HubError, which lists similar repositories if the named one does not exist.
-    """
+    """Requests the commit and files of a revision; raises HubError with similar names."""
     try:
         with hub_errors(name.repository):
             info = api.model_info(

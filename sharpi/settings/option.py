@@ -117,10 +117,7 @@ class Without(Only, frozen=True):
 
 @cache
 def settings_of(owner: Any) -> tuple[tuple[str, Any], ...]:
-    """Returns the name of each field or parameter of `owner`, with its Field or inner struct.
-
-    Those without an option are left out.
-    """
+    """Returns the names of fields or parameters with options, and each Field or struct."""
     return tuple(_settings_of(owner))
 
 

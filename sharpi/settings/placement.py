@@ -42,10 +42,7 @@ def vram_of(text: str) -> dict[str, Any]:
 
 
 def device_of(text: str) -> dict[str, Any]:
-    """Returns the fields that auto, cpu, cuda, or GPUs as torch or llama.cpp name them, set.
-
-    Examples are `cuda:0,1` and `CUDA0,CUDA1`.
-    """
+    """Returns the fields that auto, cpu, cuda, `cuda:0,1` or `CUDA0,CUDA1` set."""
     name = text.lower()
     if name in ("auto", "cpu", "cuda", "none"):
         return {"device": "cpu" if name == "none" else name}

@@ -48,10 +48,7 @@ def atomic_output(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_or_warn(path: Path, data: bytes, what: str) -> str | None:
-    """Writes `path` atomically; returns None, or a warning if that fails.
-
-    The warning begins with `what`, such as "the stats were".
-    """
+    """Writes `path` atomically; returns None, or a warning that begins with `what`."""
     try:
         write_atomically(path, data)
     except (OSError, ValueError) as error:
@@ -97,10 +94,7 @@ def read_bounded(path: Path) -> bytes:
 
 
 def read_rest(file: BinaryIO, name: str) -> bytes:
-    """Returns the bytes from the current position of a buffered file to its end.
-
-    Raises OSError as `read_bounded` does; `name` is the file's name in the error.
-    """
+    """Returns the rest of a buffered file; raises OSError, with its name, for too much."""
     pieces = [file.read(_PIECE)]
     while len(pieces[-1]) == _PIECE:  # a shorter piece means the end
         pieces.append(file.read(_PIECE))
@@ -110,11 +104,7 @@ def read_rest(file: BinaryIO, name: str) -> bytes:
 
 
 def read_line(file: BinaryIO, name: str, limit: int) -> bytes:
-    """Returns the next line of a buffered file, empty at its end.
-
-    Raises OSError, with EFBIG for a line of more than `limit` bytes; `name` is the file's name in
-    the error.
-    """
+    """Returns the next line, empty at the end; raises OSError for more than `limit` bytes."""
     line = file.readline(limit + 1)
     if len(line) > limit:
         raise _too_large(name)
@@ -153,10 +143,7 @@ def _await_writer(descriptor: int, path: str) -> None:
 
 
 def runtime_folder() -> Path:
-    """Returns the folder for files about running processes, which only this user can access.
-
-    Raises OSError.
-    """
+    """Returns the folder of this user alone for files about running processes; raises OSError."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     is_there = base and os.path.isdir(base)
     temporary = Path(tempfile.gettempdir(), f"sharpi-{os.geteuid()}")
@@ -180,18 +167,12 @@ def aligned_range(start: int, num_bytes: int) -> tuple[int, int]:
 
 
 def widest_range(start: int, num_bytes: int, count: int) -> int:
-    """Returns the largest size in bytes that an aligned range around one of several pieces has.
-
-    There are `count` consecutive pieces of `num_bytes` each, from the offset `start` on.
-    """
+    """Returns the most bytes of an aligned range around one of `count` pieces from `start`."""
     return max(aligned_range(start + i * num_bytes, num_bytes)[1] for i in range(count))
 
 
 def open_direct(path: Path) -> tuple[int, bool]:
-    """Opens a file for reads that bypass the page cache, if its file system supports that.
-
-    Returns the descriptor, and True if reads bypass the page cache. Raises OSError.
-    """
+    """Opens a file; returns whether its reads bypass the page cache, too; raises OSError."""
     try:
         return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0)), hasattr(os, "O_DIRECT")
     except OSError as error:

@@ -16,10 +16,7 @@ HUGE_PAGE = 2 << 20
 
 
 def huge_memory(num_bytes: int) -> memoryview:
-    """Allocates writable private memory that is aligned to a huge page.
-
-    It is freed with the last view of it. Raises MemoryError if the system cannot allocate it.
-    """
+    """Allocates memory aligned to a huge page, freed with its last view; or MemoryError."""
     try:
         mapping = mmap.mmap(-1, num_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
@@ -110,10 +107,7 @@ def _parsed(text: str) -> Iterator[Mapping]:
 
 
 def mapping_of(found: tuple[Mapping, ...], begin: int, end: int) -> Mapping:
-    """Returns the mapping in `found` that contains the addresses from `begin` to before `end`.
-
-    If there is none, returns a writable mapping of exactly these addresses.
-    """
+    """Returns the mapping with these addresses, or else a writable one of exactly these."""
     return next((each for each in found if each.has(begin, end)), Mapping(begin, end, True))
 
 

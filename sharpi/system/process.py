@@ -64,10 +64,7 @@ def print_running_note(text: str) -> None:
 
 @contextmanager
 def notes_after_answer() -> Iterator[None]:
-    """Delays notes to the end of the context, if stdout is a terminal.
-
-    Otherwise they would appear in the middle of a line of the answer.
-    """
+    """Delays notes to the end of the context if stdout, where an answer is, is a terminal."""
     global _waiting
     if not sys.stdout.isatty():
         yield

@@ -75,10 +75,7 @@ def _waited_for_lock() -> BinaryIO | None:
 
 
 def reserved() -> Mapping[str, int]:
-    """Returns the bytes that other processes have yet to take, by the folder of a cgroup.
-
-    MACHINE has those of all processes.
-    """
+    """Returns the bytes that others have yet to take, by cgroup folder; MACHINE has all."""
     found: Counter[str] = Counter()
     with suppress(OSError):
         for plan in facts_of_processes(f"*[0-9]{_SUFFIX}", Plan):

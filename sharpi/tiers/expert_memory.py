@@ -23,18 +23,12 @@ _STREAMS_SHARE = 8  # both together use at most an eighth of a GPU's memory for 
 
 
 def num_staging(model: ModelFacts) -> int:
-    """Returns the least number of staging buffers; all layers share them.
-
-    Each has the size of the largest expert.
-    """
+    """Returns the least number of staging buffers of all layers, each for the largest expert."""
     return TOKENS * model.num_experts_per_token
 
 
 def num_for_checks(model: ModelFacts, layers: Iterable[LayerFacts], free_bytes: int) -> int:
-    """Returns the number of additional staging buffers for steps that check drafts.
-
-    `free_bytes`: the bytes for slots and these buffers together. Returns 0 if that is small.
-    """
+    """Returns the additional buffers for checks of drafts; 0 if `free_bytes` are few."""
     count = _CHECKED_TOKENS * model.num_experts_per_token
     return count if _CHECKED_SHARE * count * _largest(layers) <= free_bytes else 0
 
@@ -56,10 +50,7 @@ def staging_reason(model: ModelFacts, num_further: int = 0) -> str:
 
 
 class GpuStaging(Struct, frozen=True):
-    """The staging buffers of a GPU: how many experts they hold, by purpose.
-
-    The space for each expert is that of the largest expert of any layer.
-    """
+    """The staging buffers of a GPU by purpose, in experts of the largest size."""
 
     num_missed: int = 0  # missed experts of one token
     num_early: int = 0  # predicted experts, for two layers
@@ -163,10 +154,7 @@ TOKENS_WORTH_OF_SLOTS = 2
 
 
 def recommended_slots(layer: LayerFacts, model: ModelFacts) -> int:
-    """Returns the recommended number of slots of a layer: enough for the experts of two tokens.
-
-    With fewer slots, a token evicts the experts of the previous token.
-    """
+    """Returns a layer's recommended slots: one token then does not evict another's."""
     return min(TOKENS_WORTH_OF_SLOTS * model.num_experts_per_token, layer.num_experts)
 
 
@@ -212,10 +200,7 @@ NO_STASH = StashPlan()
 
 
 def max_stash_bytes(model: ModelFacts, request: PlanRequest, budget: int) -> int:
-    """Returns the bytes of `budget` that are reserved for a stash.
-
-    `budget`: the bytes of a GPU for experts.
-    """
+    """Returns the bytes for a stash, of the `budget` bytes of a GPU for experts."""
     experts, worth = request.config.experts, _worth(model, request, budget)
     if not experts.paged_stash:
         return worth

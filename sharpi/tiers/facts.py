@@ -57,17 +57,11 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def own_layers(self) -> range:
-        """The indices of the layers that this machine runs.
-
-        They include the MTP head if the model is not divided among ranks.
-        """
+        """The layers that this machine runs; with the MTP head if it runs the whole model."""
         return range(len(self.layers)) if self.rank_layers is None else self.rank_layers
 
     def only(self, layers: range) -> "ModelFacts":
-        """Returns the sizes for a machine that runs only `layers`; the sizes of others are 0.
-
-        The machine that runs layer 0 also has the embedding, the output and the MTP head.
-        """
+        """Returns the sizes for a machine with `layers`; with layer 0 it has what is outside."""
         own = tuple(
             layer if index in layers else LayerFacts(0, 0)
             for index, layer in enumerate(self.layers)

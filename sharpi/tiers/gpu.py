@@ -41,10 +41,7 @@ class GpuExperts(Struct, frozen=True):
 def gpu_experts(
     model: ModelFacts, request: PlanRequest, on_gpu: Sequence[int], free_bytes: int
 ) -> GpuExperts:
-    """Plans the memory for experts of the layers `on_gpu`.
-
-    `free_bytes`: the bytes that remain besides dense weights and the full KV cache.
-    """
+    """Plans the memory for experts, of the bytes beside dense weights and KV cache."""
     layers = {
         i: model.layers[i]
         for i in on_gpu
@@ -104,10 +101,7 @@ def _growth(
 
 
 def places_full_layers(request: PlanRequest) -> bool:
-    """Returns True if the user requested a number of layers but no number of slots.
-
-    Then each layer on the GPU has all of its experts there.
-    """
+    """Returns True if layers, not slots, were asked for: they have all their experts."""
     return request.config.gpu_layers is not None and request.config.moe_slots is None
 
 
@@ -175,10 +169,7 @@ def _with_embedding(model: ModelFacts, plan: GpuPlan) -> GpuPlan:
 
 
 def extra_bytes(model: ModelFacts, request: PlanRequest) -> list[int]:
-    """Returns the bytes that each layer needs on a GPU in addition to its dense weights.
-
-    They are the KV cache, and all experts if layers are placed with all their experts.
-    """
+    """Returns each layer's bytes on a GPU beside its dense weights."""
     has_experts = places_full_layers(request)
     return [
         kv + has_experts * (not request.keeps_off_gpu(i)) * layer.num_experts * layer.slot_bytes

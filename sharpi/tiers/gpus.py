@@ -168,10 +168,7 @@ def _shared(
 
 
 def plan_gpus(model: ModelFacts, request: PlanRequest) -> GpuPlan:
-    """Plans the two or more GPUs of the request.
-
-    If the model fits on the first GPU, only this one is used, unless all GPUs are requested.
-    """
+    """Plans several GPUs, or the first alone if the model fits there and none are named."""
     if not request.config.gpus:
         alone = replace(request, vrams=request.vrams[:1])
         plan = plan_gpu(model, alone)

@@ -74,10 +74,7 @@ def layer_loads(
 
 
 def first_layers(model: ModelFacts) -> list[int]:
-    """Returns the indices of the layers that may be the first one of a rank.
-
-    From such a layer on, no layer reads the keys and values of a layer before it.
-    """
+    """Returns the layers from which on none reads keys and values of an earlier one."""
     needed = [
         min((each.kv_layer for each in model.layers[i:] if each.kv_layer is not None), default=i)
         for i in range(len(model.layers))
@@ -116,10 +113,7 @@ def divide_layers(
 
     @cache
     def best(rank: int, first: int) -> _Best:
-        """Returns the least costs of `rank` and later ranks, and their first layers.
-
-        `first` is the first layer of `rank`.
-        """
+        """Returns the least costs and first layers of the ranks from `rank` on."""
         if rank == count - 1:
             return *cost(rank, first, len(loads)), (first,)
         return min(
@@ -149,10 +143,7 @@ def _total(loads: Sequence[LayerLoad]) -> LayerLoad:
 
 
 def token_seconds(load: LayerLoad, machine: Machine) -> float:
-    """Returns the seconds in which a machine reads a token's weights.
-
-    VRAM is filled with dense weights first, then with experts.
-    """
+    """Returns a token's seconds of reading; VRAM has dense weights first, then experts."""
     dense = load.num_bytes - load.expert_bytes
     of_dense = min(1.0, machine.vram / dense) if dense else 1.0
     left = max(0, machine.vram - dense)

@@ -37,10 +37,7 @@ def plan_notes(
 
 
 def missing_note(num_bytes: int, config: RunConfig) -> str:
-    """Returns a sentence on bytes that are missing in RAM.
-
-    Without a request about memory, the model runs from the mapped file.
-    """
+    """Returns a sentence on bytes that are missing in RAM."""
     missing = format_bytes(num_bytes)
     if is_fixed(config):
         return f"does not fit: {missing} of RAM are missing; raise --ram, or lower -c or -b"

@@ -55,10 +55,7 @@ class Purpose(StrEnum):
 
 
 class SlotStatus(StrEnum):
-    """The result of comparing a layer's slots with the recommended number; worse ones come later.
-
-    The status of a plan is the worst one of its layers.
-    """
+    """How a layer's slots compare with the recommended number; a plan has the worst."""
 
     EMPTY = "empty"
     OK = "ok"
@@ -80,10 +77,7 @@ _OLDER_NAMES = {"dense_weights": "trunk", "dense_weights_bytes": "trunk_bytes"} 
 
 
 class LayerPlan(Struct, frozen=True, rename=_OLDER_NAMES):
-    """The tiers and sizes of one layer.
-
-    Experts that are mapped, or that have slots in VRAM, need no slots in RAM.
-    """
+    """The tiers and sizes of one layer; experts that are mapped or in VRAM need no slot."""
 
     index: int
     dense_weights: Tier  # the tier that computes the layer
@@ -114,10 +108,7 @@ class LayerPlan(Struct, frozen=True, rename=_OLDER_NAMES):
         return self.experts is not Tier.DISK or self.ram_slots == self.num_experts
 
     def lacks_ram_slots(self, num_used: int) -> bool:
-        """Returns True if a token may need more experts from disk than there are slots in RAM.
-
-        `num_used`: experts that a token uses.
-        """
+        """Returns True if RAM has fewer slots than a token's `num_used` experts may need."""
         if self.experts is not Tier.DISK:
             return False
         return self.ram_slots < min(num_used, self.num_experts - self.vram_slots)

@@ -110,10 +110,7 @@ def default_ram(hardware: HardwareInfo) -> int:
 
 
 def ram_budget(config: RunConfig, hardware: HardwareInfo) -> int:
-    """Returns the bytes of RAM that a plan may take: those asked for, or the default.
-
-    To run a model, they are never more than the default.
-    """
+    """Returns the bytes of RAM that a plan may take; to run, never more than the default."""
     if config.ram is None:
         return default_ram(hardware)
     return min(config.ram, default_ram(hardware)) if hardware.limits_ram else config.ram

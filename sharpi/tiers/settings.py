@@ -138,10 +138,7 @@ class PlanRequest(Struct, frozen=True):
 
 
 def usable_vrams(config: RunConfig, hardware: HardwareInfo) -> tuple[int, ...]:
-    """Returns the usable bytes of each GPU: the free ones, but at most the user's limit.
-
-    Empty if there is no GPU or none is to be used.
-    """
+    """Returns the usable bytes of each GPU, within the user's limit; empty without any."""
     if config.device == "cpu":
         return ()
     free = hardware.free_vrams or (hardware.free_vram,)

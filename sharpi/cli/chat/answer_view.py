@@ -32,10 +32,7 @@ _FENCES = ("```", "~~~")
 
 @notes_after_answer()
 def show_answer(generation: "Generation", prompt: str, is_plain: bool) -> None:
-    """Shows the answer as it arrives, until it ends or Ctrl-C ends it.
-
-    `is_plain`: the answer continues a text, and is not Markdown.
-    """
+    """Shows the answer as it arrives, until it ends or Ctrl-C ends it; as Markdown unless plain."""
     if not can_draw(sys.stdout):
         stream(generation, ReasoningStyle(prompt))
         return

@@ -51,10 +51,7 @@ def greeting(description: str, has_no_template: bool) -> str:
 
 
 def status_line(conversation: "Conversation") -> str:
-    """Returns the bottom line of the screen: the model, the context in use, and the speed.
-
-    A long model name is cut, so that the numbers fit.
-    """
+    """Returns the bottom line: the model's name, cut if it is long, context in use, and speed."""
     used, size = conversation.num_tokens, conversation.engine.context_size
     numbers = f" · {used} of {size} tokens"
     timings = conversation.timings
@@ -139,19 +136,13 @@ class Chat:
         self.log.close()
 
     def resume(self, messages: Sequence[Message], source: str) -> None:
-        """Continues the conversation with `messages`, read from `source`.
-
-        Raises UsageError if the model supports no system message and they have one.
-        """
+        """Continues `messages` from `source`; raises UsageError for a refused system message."""
         self.conversation.restore(messages, source)
         if self.lines.is_interactive:
             show_messages(messages)
 
     def run(self, run_command: Callable[[str], None], *, single_turn: bool = False) -> None:
-        """Answers messages, and runs commands, until the input ends or the user leaves.
-
-        With `single_turn`, it returns after the first answer.
-        """
+        """Answers messages, one with `single_turn`, until the input ends or the user leaves."""
         while not self.has_left:
             text = self._next_message()
             if text is None:

@@ -24,10 +24,7 @@ class ChatSettings:
         self.request, self.conversation = request, conversation
 
     def set(self, name: str, text: str) -> str:
-        """Changes one setting; returns its name and value as `/set` lists them.
-
-        Raises UsageError for an unknown name or a refused value.
-        """
+        """Changes one setting; returns it as `/set` lists it; raises UsageError if it cannot."""
         field = _field(name)
         value = _value(field, name, text)
         options = self._options_with(field)

@@ -54,10 +54,7 @@ class Transcript:
         return sum(len(ids) for _, ids in self._segments)
 
     def recall(self, text: str, answers: Iterable[str], find: FindIds) -> None:
-        """Stores the ids that the model generated for earlier `answers` in `text`.
-
-        `find` looks them up, so that a conversation saved as text has its original ids again.
-        """
+        """Stores the ids that the model generated for `answers` in `text`; `find` knows them."""
         at = position = self._drop_what_differs(text)
         begin = 0
         for answer in answers:
@@ -139,10 +136,7 @@ class Conversation:
         return first[0]["content"] if first and first[0]["role"] == "system" else None
 
     def set_system(self, text: str | None) -> None:
-        """Replaces the system message, or removes it if `text` is None or empty.
-
-        Raises UsageError for a text if there is no chat template.
-        """
+        """Replaces or removes the system message; raises UsageError for one without a template."""
         if text and self.has_no_template:
             raise UsageError("this model has no chat template, so it takes no system message")
         rest = self.messages[1:] if self.system is not None else self.messages
@@ -201,10 +195,7 @@ class Conversation:
         self._recount()
 
     def undo_last(self) -> str:
-        """Removes the last question and its answer, and returns the question.
-
-        Raises UsageError unless the last two messages are a question and its answer.
-        """
+        """Removes the last answer and its question, which it returns; UsageError without one."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
             raise UsageError("there is no question yet")
         if len(self.messages) == 1 or self.messages[-2]["role"] != "user":
@@ -239,10 +230,7 @@ class Conversation:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
     def restore(self, messages: Iterable[Message], source: str) -> None:
-        """Replaces the messages of the conversation.
-
-        Raises UsageError, which names `source`, for a system message without a chat template.
-        """
+        """Replaces all messages; raises UsageError, which names `source`, if it cannot."""
         messages = list(messages)
         if self.has_no_template and any(message["role"] == "system" for message in messages):
             raise UsageError(f"{source} has a system message, which this model does not take")

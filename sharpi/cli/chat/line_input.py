@@ -78,10 +78,7 @@ class LineInput:
 
 
 def message_of(next_line: Callable[[str], str | None]) -> str | None:
-    """Reads one message with `next_line`, joining the lines of a block or a continued message.
-
-    Returns None at the end of the input.
-    """
+    """Reads one message, which may be a block or continued; None at the end of the input."""
     line = next_line(PROMPT)
     if line is None:
         return None

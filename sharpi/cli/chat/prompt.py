@@ -43,10 +43,7 @@ def note_useless_options(engine: "Engine", options: ConversationOptions) -> None
 
 
 def has_no_template(engine: "Engine", options: ConversationOptions) -> bool:
-    """Returns whether no chat template is used: with --raw, or if the file has none.
-
-    Raises UsageError for --system if the file has no template.
-    """
+    """Returns whether no template is used; raises UsageError for --system if the file has none."""
     if options.raw:
         return True
     has_template = engine.chat_format.kind != "plain"

@@ -161,10 +161,7 @@ def verbose_lines(timings: "Timings") -> list[str]:
 
 
 def drafts_line(drafts: "DraftStatistics | None") -> str:
-    """Returns one line: the tokens that each kind of draft proposed, checked and accepted.
-
-    Tokens per step and the seconds gained or lost follow.
-    """
+    """Returns what each kind of draft proposed, and what drafts gained, on one line."""
     if drafts is None:
         return "drafts: none were looked for"
     steps = f"{drafts.tokens_per_step:.2f} tokens a step"

@@ -27,10 +27,7 @@ class _Saved(Struct, frozen=True):
 
 
 def read_saved(path: Path) -> tuple[tuple[Message, ...], Path | None]:
-    """Reads a saved conversation and the path of its model; raises UsageError for any other file.
-
-    The path is None if the file names no model, or one that no longer exists.
-    """
+    """Reads messages and the model's path, None if it is gone; raises UsageError otherwise."""
     try:
         saved = msgspec.json.decode(read_bounded(path), type=_Saved)
     except OSError as error:

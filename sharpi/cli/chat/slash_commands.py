@@ -44,10 +44,7 @@ ADVICE = (
 
 
 def command_of(line: str) -> tuple[str, str]:
-    """Splits a line into a command's full name and its arguments.
-
-    Raises UsageError for an unknown command.
-    """
+    """Splits a line into a command's full name and its arguments; raises UsageError."""
     name, _, rest = line.strip().partition(" ")
     name = ALIASES.get(name, name)
     if name in NAMES:

@@ -83,10 +83,7 @@ _NO_KEY = "none"
 
 
 class Client(Struct, frozen=True):
-    """A program that uses a server.
-
-    `configure` returns, for the URL of a server, environment variables and arguments.
-    """
+    """A program that uses a server; `configure` returns variables and arguments for its URL."""
 
     program: str
     install: str  # the command that installs it

@@ -54,10 +54,7 @@ class CheckedTensor(Struct, frozen=True):
 def check_tensors(
     file: GgufFile, on_progress: Callable[[str, float], None]
 ) -> Iterator[CheckedTensor]:
-    """Reads every tensor of the file and yields its result.
-
-    `on_progress` is called with the tensor's name, and the fraction of all bytes that was read.
-    """
+    """Yields each tensor's result; `on_progress` gets its name, and the fraction of bytes done."""
     total = max(1, sum(each.num_bytes for each in file.tensors.values()))
     done = 0
     for tensor in file.tensors.values():

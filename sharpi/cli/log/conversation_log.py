@@ -31,10 +31,7 @@ class ConversationLog:
         self._written: list[Message] = list(kept.messages) if kept else []
 
     def write(self, messages: Sequence[Message], model: Path) -> None:
-        """Makes the logged conversation equal to `messages`; writes from the first difference on.
-
-        If no message is a question, the conversation is removed from the log.
-        """
+        """Makes the logged conversation equal to `messages`, and removes it without a question."""
         if self._path is None or (self._id is None and not _has_question(messages)):
             return
         try:
@@ -127,10 +124,7 @@ def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
 def logged_run(
     generation: "Generation", question: str, system: str | None, model: Path, *, is_wanted: bool
 ) -> Iterator[None]:
-    """Logs the question and the answer when the `with` block ends, even by an exception.
-
-    The log is not opened earlier, so that the answer never waits for the file.
-    """
+    """Logs question and answer when the block ends, even by an exception, and not earlier."""
     messages = [{"role": "user", "content": question}]
     if system:
         messages.insert(0, {"role": "system", "content": system})

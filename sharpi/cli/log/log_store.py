@@ -109,11 +109,7 @@ FROM conversations c
 
 
 class LogStore(Closing):
-    """An open log of conversations.
-
-    Opening it raises sqlite3.Error or OSError if the file is unusable, and SharpiError if a later
-    version of sharpi wrote it.
-    """
+    """An open log; raises sqlite3.Error, OSError or SharpiError for a file that is unusable."""
 
     def __init__(self, path: Path) -> None:
         import sqlite3  # takes 5 ms, which is wasted where nothing is logged
@@ -164,10 +160,7 @@ class LogStore(Closing):
             )
 
     def listed(self, limit: int = -1, kind: str | None = None) -> list[KeptConversation]:
-        """Returns at most `limit` conversations, the latest first, without their messages.
-
-        A `limit` of -1 means all of them; `kind` is "chat", "run" or None for both.
-        """
+        """Returns the latest conversations without messages; -1 has no limit, None all kinds."""
         rows = self._file.execute(
             f"{_LISTED} WHERE ?1 IS NULL OR c.kind = ?1"
             " ORDER BY c.updated DESC, c.id DESC LIMIT ?2",
@@ -188,10 +181,7 @@ class LogStore(Closing):
         return replace(KeptConversation(*row), messages=turns)
 
     def search(self, text: str) -> list[tuple[KeptConversation, str]]:
-        """Returns each conversation that contains `text`, with the content of one such message.
-
-        The case of ASCII letters is ignored.
-        """
+        """Returns conversations that contain `text` in any ASCII case, and one such message."""
         pattern = "%" + "".join("\\" + c if c in "%_\\" else c for c in text) + "%"
         rows = self._file.execute(
             f"SELECT c.*, m.content FROM ({_LISTED}) c JOIN messages m ON m.conversation = c.id"

@@ -113,10 +113,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def interruptible(generation: "Generation") -> Iterator[None]:
-    """Lets SIGINT and SIGTERM interrupt steps of the generation during the `with` block.
-
-    Does nothing outside the main thread.
-    """
+    """Lets SIGINT and SIGTERM interrupt a generation's steps, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -146,10 +143,7 @@ _REFRESH_SECONDS = 0.1
 
 
 def watched(generation: "Generation") -> Generator[str, None, None]:
-    """Yields the pieces of the answer; a bar shows the progress of prefill before the first.
-
-    SIGINT and SIGTERM interrupt a step; see `interruptible`.
-    """
+    """Yields an interruptible answer's pieces; a bar shows the progress before the first one."""
     pieces = iter(generation)
     with interruptible(generation):
         with PrefillBar(generation):

@@ -123,10 +123,7 @@ _PREDICTOR_COLUMNS = (
 
 
 def print_rows(trace: "Trace", rows: Sequence["SimulationRow"]) -> None:
-    """Prints hits and loads of each policy and number of slots.
-
-    Bytes are printed if the trace has expert sizes.
-    """
+    """Prints hits, loads and known bytes of each policy and number of slots."""
     has_pin = any(row.lookups_before_pin is not None for row in rows)
     size = () if trace.expert_bytes is None else _BYTES
     columns = (*_SIMULATION_COLUMNS, *size, *(_AROUND_PIN if has_pin else ()))

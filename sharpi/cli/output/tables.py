@@ -41,10 +41,7 @@ def right(*headings: str, rank: int = 0) -> tuple[Column, ...]:
 
 
 def print_table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table with a bold heading, fitted to a terminal but complete in a pipe.
-
-    Missing cells at the end of a row are empty; columns without any text are left out.
-    """
+    """Prints a table without its empty columns, fitted to a terminal but complete in a pipe."""
     width = console.width if console.is_terminal else _ANY_WIDTH
     heading, *lines = table_lines(columns, list(rows), width)
     console.print(Text(heading, style="bold"), soft_wrap=True)

@@ -17,19 +17,13 @@ _WITHOUT_CONTROLS = {code: None for code in _CONTROLS if chr(code) not in "\t\n"
 
 
 def print_stderr(text: str, indent: int = 0) -> None:
-    """Prints a text to stderr; errors of a closed terminal are ignored.
-
-    Wrapped lines are indented by `indent` spaces.
-    """
+    """Prints a text as `fitted` returns it; errors of a closed terminal are ignored."""
     with contextlib.suppress(OSError):
         print(fitted(text, sys.stderr, indent), file=sys.stderr, flush=True)
 
 
 def fitted(text: str, stream: TextIO, indent: int = 0) -> str:
-    """Wraps text between words to the width of the terminal; other streams leave it unchanged.
-
-    Wrapped lines are indented by `indent` spaces.
-    """
+    """Wraps text between words for a terminal; later lines are indented."""
     columns = shutil.get_terminal_size().columns
     if not stream.isatty() or max(map(len, text.split("\n"))) <= columns:
         return text
