@@ -16,7 +16,6 @@ from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.formats.harmony import FINAL, START, Harmony
 from sharpi.dialogue.history import prepare
 from sharpi.dialogue.template_capabilities import (
-    MOVES,
     NO_TOOLS,
     TemplateCapabilities,
     probe_template,
@@ -118,9 +117,8 @@ class DialogueFormat:
         yield "tool calls", self.note or f"in the notation of {self.form.name}"
         if self.reasoning is not None:
             yield "reasoning", f"between {self.reasoning.opening!r} and {self.reasoning.closing!r}"
-        for name, (what, move, _) in MOVES.items():
-            if name in self._capabilities.lacks:
-                yield "no place for", f"{what}: {move}"
+        for what, move in self._capabilities.moves():
+            yield "no place for", f"{what}: {move}"
 
     def starts_inside(self, prompt: str) -> bool:
         """Returns whether the prompt ends within reasoning, so that the answer continues it."""

@@ -58,7 +58,8 @@ def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Me
     The role `developer` and the reasoning are changed to what the template supports.
     """
     plain = {key: value for key, value in message.items() if value is not None and value != []}
-    plain["content"] = content_text(message.get("content"), capabilities.between_parts)
+    between = "\n" if capabilities.between_parts is None else capabilities.between_parts
+    plain["content"] = content_text(message.get("content"), between)
     if plain.get("role") == "developer" and not capabilities.knows_developer:
         plain["role"] = "system"
     if capabilities.uses_thinking_key and "reasoning_content" in plain:

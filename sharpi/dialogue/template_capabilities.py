@@ -6,7 +6,7 @@ each template renders small test conversations, and the output is searched for t
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -101,9 +101,21 @@ class TemplateCapabilities(Struct, frozen=True):
     knows_developer: bool  # has a developer role as well as the system role
     uses_thinking_key: bool  # shows reasoning from the key `thinking`
     thinking_beside_text: bool  # takes `thinking` in a message with text and calls
-    between_parts: str  # what joins the texts of a content that is a list
+    between_parts: str | None  # what joins the texts of a content that is a list; None if it fails
     calls: CallStyle | None  # None if no form of calls and results is rendered
     shown_call: ShownCall | None  # None without calls
+
+    def moves(self) -> Iterator[tuple[str, str]]:
+        """Yields what the template has no place for, and what happens to it."""
+        if not self.shows_tools:
+            yield "tools", "the system message describes them"
+        if self.calls is None:
+            yield "calls and results", "they are written as text"
+        elif self.calls.one_call_per_message:
+            yield "several calls in a message", "each is a message of its own"
+        if self.between_parts is None:
+            yield "a list of texts", "they are joined by a line break"
+        yield from (move[:2] for name, move in MOVES.items() if name in self.lacks)
 
 
 def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
@@ -144,12 +156,12 @@ def _words(message: Message) -> list[str]:
     return [message["content"] or "", *names]
 
 
-def _between_parts(chat_format: ChatFormat, extra: dict[str, Any] | None) -> str:
-    """Returns what a template writes between two texts; a line break if it does not take lists."""
+def _between_parts(chat_format: ChatFormat, extra: dict[str, Any] | None) -> str | None:
+    """Returns what a template writes between two texts; None if it does not take lists."""
     parts = [{"type": "text", "text": text} for text in _PARTS]
     text = _render(chat_format, [{"role": "user", "content": parts}], extra=extra)
     between = text.partition(_PARTS[0])[2].partition(_PARTS[1])[0]
-    return between if text and not between.strip() else "\n"
+    return between if text and not between.strip() else None
 
 
 def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallStyle | None:

@@ -278,7 +278,14 @@ def test_what_a_template_holds_is_said() -> None:
     facts = list(dialogue(STRICT).facts())
     assert facts[0] == ("tool calls", "in the notation of Hermes")  # which an instruction teaches
     assert ("no place for", "user messages in a row: they are joined by a blank line") in facts
-    assert not any(heading == "no place for" for heading, _ in dialogue(CHATML).facts())
+    said = {fact for template in (CHATML, QWEN, LLAMA) for _, fact in dialogue(template).facts()}
+    assert said >= {
+        "tools: the system message describes them",
+        "calls and results: they are written as text",
+        "several calls in a message: each is a message of its own",
+        "a list of texts: they are joined by a line break",
+    }
+    assert not any("message: " in fact for _, fact in dialogue(QWEN).facts())
     unknown = dialogue("{{ tools | tojson }}" + CHATML)
     assert unknown.note is not None
     assert next(unknown.facts()) == ("tool calls", unknown.note)

@@ -90,15 +90,21 @@ ROUND_TRIPS = {
         ),
         "",
     ),
-    "MiniMax M2": (
-        "<minimax:tool_call>\n",
-        keyed(
-            f'<invoke name="{_NAME}">\n',
-            f'<parameter name="{{{{ k }}}}">{_VALUE}</parameter>\n',
-            "</invoke>\n",
-        ),
-        "</minimax:tool_call>",
-    ),
+    **{
+        name: (
+            f"<{section}>\n",
+            keyed(
+                f'<{mark}invoke name="{_NAME}">\n',
+                f'<{mark}parameter name="{{{{ k }}}}">{_VALUE}</{mark}parameter>\n',
+                f"</{mark}invoke>\n",
+            ),
+            f"</{section}>",
+        )
+        for name, section, mark in (
+            ("MiniMax M2", "minimax:tool_call", ""),
+            ("Muse", "atem:function_calls", "atem:"),
+        )
+    },
     "MiniMax M3": (
         f"{_NS}<tool_call>\n",
         keyed(

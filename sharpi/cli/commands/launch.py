@@ -50,7 +50,7 @@ def launch(
     size = ctx_size or _context_size(path)
     print_note(f"loading {path.name} with {size} tokens of context for {client}")
     with running_server(path, MODEL, size) as url:
-        variables, arguments = chosen.configure(url)
+        variables, arguments = chosen.configure(url, size)
         code = _run([program, *arguments, *(rest or ())], dict(variables))
     raise typer.Exit(code)
 
@@ -83,14 +83,18 @@ _NO_KEY = "none"
 
 
 class Client(Struct, frozen=True):
-    """A program that uses a server; `configure` returns variables and arguments for its URL."""
+    """A program that uses a server.
+
+    `configure` returns, for the URL of a server and its context size, environment variables and
+    arguments.
+    """
 
     program: str
     install: str  # the command that installs it
-    configure: Callable[[str], tuple[Mapping[str, str], Sequence[str]]]
+    configure: Callable[[str, int], tuple[Mapping[str, str], Sequence[str]]]
 
 
-def _claude(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+def _claude(url: str, _: int) -> tuple[Mapping[str, str], Sequence[str]]:
     names = ("MODEL", "DEFAULT_OPUS_MODEL", "DEFAULT_SONNET_MODEL", "DEFAULT_HAIKU_MODEL")
     return {
         "ANTHROPIC_BASE_URL": url,
@@ -101,10 +105,11 @@ def _claude(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
     }, ()
 
 
-def _codex(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+def _codex(url: str, context_size: int) -> tuple[Mapping[str, str], Sequence[str]]:
     provider = f'{{name="sharpi", base_url="{url}/v1", wire_api="responses"}}'
     settings = (
         f'model="{MODEL}"',
+        f"model_context_window={context_size}",  # near which it compacts its history
         'model_provider="sharpi"',
         f"model_providers.sharpi={provider}",
         'web_search="disabled"',
@@ -113,17 +118,18 @@ def _codex(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
     return {}, [argument for setting in settings for argument in ("-c", setting)]
 
 
-def _aider(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+def _aider(url: str, _: int) -> tuple[Mapping[str, str], Sequence[str]]:
     variables = {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": _NO_KEY}
     return variables, ("--model", f"openai/{MODEL}", "--no-show-model-warnings")
 
 
-def _opencode(url: str) -> tuple[Mapping[str, str], Sequence[str]]:
+def _opencode(url: str, context_size: int) -> tuple[Mapping[str, str], Sequence[str]]:
+    limit = {"context": context_size, "output": context_size // 4}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "sharpi",
         "options": {"baseURL": f"{url}/v1", "apiKey": _NO_KEY},
-        "models": {MODEL: {"name": MODEL}},
+        "models": {MODEL: {"name": MODEL, "limit": limit}},
     }
     config = {"provider": {"sharpi": provider}, "model": f"sharpi/{MODEL}"}
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config)}, ()

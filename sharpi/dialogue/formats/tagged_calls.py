@@ -95,6 +95,7 @@ TAG_NOTATIONS = (
         section=(f"{_SPACE}<tool_call>\n", f"{_SPACE}</tool_call>"), prefix=_SPACE,
     ),
     _invoked("MiniMax M2", "minimax:tool_call"),
+    _invoked("Muse", "atem:function_calls", "atem:"),
     _dsml("DeepSeek V3.2", "function_calls", "tool_calls"),
     _dsml("DeepSeek V4", "tool_calls", "function_calls"),
     replace(

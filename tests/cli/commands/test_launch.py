@@ -73,19 +73,21 @@ def test_client_reaches_the_server_which_ends_with_it(
 
 def test_what_each_client_is_told(folder: Path) -> None:
     url = "http://127.0.0.1:1"
-    variables, _ = CLIENTS["claude"].configure(url)
+    variables, _ = CLIENTS["claude"].configure(url, 4096)
     assert variables["ANTHROPIC_BASE_URL"] == url
     assert variables["ANTHROPIC_MODEL"] == "local"
-    _, arguments = CLIENTS["codex"].configure(url)
+    _, arguments = CLIENTS["codex"].configure(url, 4096)
     assert arguments[:2] == ["-c", 'model="local"']
     assert f'base_url="{url}/v1"' in " ".join(arguments)
-    variables, arguments = CLIENTS["aider"].configure(url)
+    assert "model_context_window=4096" in arguments
+    variables, arguments = CLIENTS["aider"].configure(url, 4096)
     assert variables["OPENAI_API_BASE"] == f"{url}/v1"
     assert arguments[:2] == ("--model", "openai/local")
-    variables, _ = CLIENTS["opencode"].configure(url)
+    variables, _ = CLIENTS["opencode"].configure(url, 4096)
     config = json.loads(variables["OPENCODE_CONFIG_CONTENT"])
     assert config["model"] == "sharpi/local"
     assert config["provider"]["sharpi"]["options"]["baseURL"] == f"{url}/v1"
+    assert config["provider"]["sharpi"]["models"]["local"]["limit"]["context"] == 4096
 
 
 def test_missing_client(sharpi: CommandLine, folder: Path) -> None:
