@@ -133,10 +133,16 @@ def fit(messages: Sequence[Message], lacks: Collection[str]) -> list[Message]:
         leading, rest = [], _without_system([*leading, *rest])
     elif "late_system" in lacks:
         rest = _without_system(rest)
+    if "empty_answer" in lacks:
+        rest = [each for each in rest if each.get("role") != "assistant" or _says(each)]
     rest = [part for message in _joined(rest, lacks) for part in _apart(message, lacks)]
     if rest and rest[0].get("role") == "assistant" and "answer_first" in lacks:
         rest.insert(0, {"role": "user", "content": ""})
     return leading + rest
+
+
+def _says(message: Message) -> bool:
+    return bool(message["content"] or message.get("tool_calls"))
 
 
 def _without_system(messages: Iterable[Message]) -> list[Message]:

@@ -69,11 +69,12 @@ MOVES = {
     "late_system": ("a system message later on", "its text begins the next user message", "suasu"),
     "users_in_a_row": ("user messages in a row", "they are joined by a blank line", "uu"),
     "answers_in_a_row": ("answers in a row", "they are joined by a blank line", "uaau"),
+    "empty_answer": ("an answer without text", "it is left out", "ueu"),
     "answer_first": ("an answer first", "an empty user message comes before it", "au"),
     "user_after_result": ("a user message after a result", "its text ends the result", "cu"),
     "text_beside_calls": ("a text beside calls", "it is an answer of its own before them", "b"),
 }
-_ROLES = {"s": "system", "u": "user", "a": "assistant"}
+_ROLES = {"s": "system", "u": "user", "a": "assistant", "e": "assistant"}
 
 
 def _example(roles: str, calling: list[Message]) -> list[Message]:
@@ -84,7 +85,10 @@ def _example(roles: str, calling: list[Message]) -> list[Message]:
     if roles[0] in "bc":
         first = _beside(calling) if roles[0] == "b" and calling else calling
         return [*first, *_example(f"u{roles[1:]}", [])[1:]] if calling else []
-    return [{"role": _ROLES[r], "content": f"probe text {i}"} for i, r in enumerate(roles)]
+    return [
+        {"role": _ROLES[role], "content": "" if role == "e" else f"probe text {number}"}
+        for number, role in enumerate(roles)
+    ]
 
 
 def _beside(calling: Sequence[Message], **more: str) -> list[Message]:
@@ -160,8 +164,8 @@ def _between_parts(chat_format: ChatFormat, extra: dict[str, Any] | None) -> str
     """Returns what a template writes between two texts; None if it does not take lists."""
     parts = [{"type": "text", "text": text} for text in _PARTS]
     text = _render(chat_format, [{"role": "user", "content": parts}], extra=extra)
-    between = text.partition(_PARTS[0])[2].partition(_PARTS[1])[0]
-    return between if text and not between.strip() else None
+    between, last, _ = text.partition(_PARTS[0])[2].partition(_PARTS[1])
+    return between if last and not between.strip() else None
 
 
 def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallStyle | None:

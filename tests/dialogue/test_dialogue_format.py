@@ -250,6 +250,11 @@ LAST_SYSTEM = (
     "{% endif %}{% endfor %}"
 )
 
+NEVER_EMPTY = (
+    "{% for m in messages %}{% if not m.content %}{{ raise_exception('empty') }}{% endif %}"
+    "[{{ m.role[0] | upper }}]{{ m.content }}{% endfor %}"
+)
+
 
 def said(*turns: str) -> list[dict[str, Any]]:
     roles = {"S": "system", "U": "user", "A": "assistant"}
@@ -268,6 +273,7 @@ def said(*turns: str) -> list[dict[str, Any]]:
         (STRICT, "A1 U2", "[U][A]1[U]2"),
         (LAST_SYSTEM, "S1 U2 A3 S4", "[S]1[U]2[A]3[U]4"),
         (LAST_SYSTEM, "U1 U2 A3", "[S][U]1[U]2[A]3"),
+        (NEVER_EMPTY, "U1 A U2", "[U]1[U]2"),
     ],
 )
 def test_messages_are_fitted_to_the_template(template: str, turns: str, prompt: str) -> None:
@@ -305,7 +311,11 @@ def test_a_text_beside_calls_is_not_lost() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "between"),
-    [("{% for p in m.content %}{{ p.text }} {% endfor %}", " "), ("{{ m.content }}", "\n")],
+    [
+        ("{% for p in m.content %}{{ p.text }} {% endfor %}", " "),
+        ("{{ m.content }}", "\n"),
+        ("", "\n"),  # the template drops them
+    ],
 )
 def test_parts_are_joined_as_the_template_joins_them(shown: str, between: str) -> None:
     template = (
