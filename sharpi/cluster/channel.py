@@ -246,10 +246,7 @@ class Channel(Closing):
             self._lost(self._target, error)
 
     def _begun(self, message: Message) -> Message | _Transfer:
-        """Starts to send a message of one frame, unless earlier messages are queued.
-
-        Returns the transfer, or the message itself if the sending thread has to send it.
-        """
+        """Starts to send a message of one frame; returns a message that has to be queued."""
         with self._unsent_lock:
             if self._unsent or HEADER_BYTES + len(message.body) > FRAME_BYTES:
                 self._unsent += 1

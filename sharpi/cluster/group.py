@@ -156,10 +156,7 @@ class Group(Closing):
             return {}
 
     def _wait_for(self, key: str, rank: int) -> bytes:
-        """Polls the store for a key that `rank` sets, and returns the value.
-
-        Between two polls the monitor can use the store. Raises ClusterError on timeout.
-        """
+        """Polls for a key that `rank` sets: between two polls the monitor can use the store."""
         end = time.monotonic() + EXCHANGE_SECONDS
         while time.monotonic() < end:
             self.raise_if_failed()

@@ -185,10 +185,7 @@ def membership(store: Any, rendezvous: Rendezvous) -> tuple[int, int, int]:
 
 
 def _free_rank(store: Any) -> tuple[int, int, int]:
-    """Claims a free rank of the newest group; returns the group's number, the rank and the size.
-
-    Raises ClusterError if no rank becomes free within five minutes.
-    """
+    """Claims a rank of the newest group; returns the group's number, the rank and the size."""
     deadline, asked = time.monotonic() + _JOIN_SECONDS, 0
     while time.monotonic() < deadline:
         number = store.add("groups", 0)
@@ -232,10 +229,7 @@ def open_store(distributed: Any, rendezvous: Rendezvous, interface: Interface) -
 
 
 def _wait_for_rendezvous(rendezvous: Rendezvous) -> None:
-    """Polls until the first rank listens, because torch's blocking wait cannot be interrupted.
-
-    Raises ClusterError after a timeout.
-    """
+    """Polls until the first rank listens, since torch's blocking wait cannot be interrupted."""
     deadline = time.monotonic() + _JOIN_SECONDS
     while True:
         try:

@@ -68,10 +68,7 @@ class AfterReasoning:
             self._constraint.accept(token)
 
     def _opens(self, token: int) -> bool:
-        """Returns whether a token begins the opening marker of the reasoning.
-
-        A token that the constraint's mask allows belongs to the answer instead.
-        """
+        """Returns whether a token opens reasoning, and is not one that the constraint allows."""
         mask = self._constraint.allowed()
         is_answer = mask is not None and allows(mask, token)
         return token == self._opening[0] and not is_answer

@@ -46,11 +46,7 @@ class ByteVocabulary:
         return self._tokenizer.encode_inside(data.decode("utf-8", "replace"))
 
     def _set_text_bytes(self, special: frozenset[int]) -> None:
-        """Sets the bytes of each text token.
-
-        Among tokens with equal bytes only one keeps them: a piece of the vocabulary rather than a
-        byte-fallback token.
-        """
+        """Sets the bytes of text tokens; of equal ones, a piece keeps them and not a byte token."""
         kinds = self._tokenizer.vocabulary.kinds
         text = (token for token in range(len(self.tokens)) if token not in special)
         known: set[bytes] = set()

@@ -157,10 +157,7 @@ class _Rewriting:
 
 
 def _uncountable(schema: dict[str, Any]) -> Iterator[str]:
-    """Removes and names numbers of properties, of which llguidance would count only some.
-
-    It does not count those that are listed and may be missing. Other numbers stay.
-    """
+    """Removes and names numbers of properties that llguidance would count only in part."""
     listed, required = set(schema.get("properties", ())), set(schema.get("required", ()))
     is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     if not listed - required:
@@ -189,10 +186,7 @@ def _dependent(schema: dict[str, Any]) -> Iterator[Schema]:
 
 
 def _conditional(schema: dict[str, Any], known: Mapping[str, Any]) -> Iterator[Schema]:
-    """Removes `if`, `then` and `else`, and yields an `anyOf` in their place.
-
-    They stay if the failing of the condition is not a schema without `not`.
-    """
+    """Removes `if`, `then` and `else`, unless their negation is unknown, and yields an `anyOf`."""
     condition, then, otherwise = (schema.get(key, True) for key in _CONDITIONAL)
     has_effect = "if" in schema and (then, otherwise) != (True, True)
     failing = _negated(condition, known) if has_effect else []
@@ -206,11 +200,7 @@ def _conditional(schema: dict[str, Any], known: Mapping[str, Any]) -> Iterator[S
 
 
 def _negated(condition: Any, known: Mapping[str, Any]) -> list[Schema] | None:
-    """Returns schemas of which each value that fails a condition matches one; None if unknown.
-
-    The condition may name required properties, and values of properties whose values are listed in
-    `known`.
-    """
+    """Returns schemas of which values that fail a condition match one; None if that is unknown."""
     if isinstance(condition, bool):
         return [] if condition else [True]
     if set(condition) - _NOTES or condition.get("type", "object") != "object":

@@ -49,11 +49,7 @@ class MarkerMatcher:
 
 
 def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
-    """Returns the mask of all tokens but those that complete the marker and add text after it.
-
-    `num_seen`: the bytes of the marker that the text ends with. The masks are cached by marker and
-    `num_seen`, since each needs a scan of the vocabulary.
-    """
+    """Returns the mask of `MarkerMatcher.exact`, cached since it needs a scan of the vocabulary."""
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))
     if mask is None:

@@ -167,11 +167,7 @@ class FileTrial(Trial[ExpertSource]):
                 return limits
 
     def _try_file(self, limits: "TrialLimits") -> Generator[ExpertSource, float, bool]:
-        """Returns True if the file wins: with two fast blocks of tokens in a row.
-
-        It also wins if the trial had its full length and its last tokens took less time than tokens
-        with slots. The trial ends early when its budget of time is used up.
-        """
+        """Returns True if two blocks in a row are fast, or the last tokens of a whole trial."""
         self.is_settled = False
         self.seconds[ExpertSource.SLOTS] = limits.with_slots
         times, left = list[float](), limits.max_extra_seconds
@@ -187,10 +183,7 @@ class FileTrial(Trial[ExpertSource]):
         return len(times) >= _MOST_TOKENS and self.file_ratio < 1
 
     def _use_file(self) -> Tokens[ExpertSource]:
-        """Uses the file until two windows in a row were slow and had many page faults.
-
-        Tokens without page faults are slow for another reason, such as a longer context.
-        """
+        """Uses the file until two windows in a row are slow and have many page faults."""
         self.fastest, self.is_settled = ExpertSource.FILE, True
         num_slow = 0
         while num_slow < 2:

@@ -221,13 +221,9 @@ def _resident_set(
 
 
 def _warm_pin(config: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int:
-    """Returns how many of its most used experts each layer pins after some accesses.
-
-    By default, lru pins as many as a token uses in a layer, if at least half of the experts have a
-    slot. With fewer slots, or with any other policy, pinning lowers the hit rate: with 4 slots for
-    32 experts of GPT-OSS by 11 percentage points for lru and 13 for learned-keep; with the demo
-    model by up to 4.
-    """
+    """Returns how many of its most used experts each layer pins after some accesses."""
+    # For any other policy than lru, or with fewer slots, a pin costs hits: with 4 slots for 32
+    # experts of GPT-OSS 11 percentage points for lru and 13 for learned-keep.
     # At most half of a layer's slots can be pinned.
     if kind is PolicyKind.STATIC or shape.all_fit or max(shape.slots) < 2:
         return 0

@@ -68,10 +68,7 @@ def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> E
 
 
 def _text(path: Path) -> str:
-    """Returns the text of the file; raises OSError if it cannot be read.
-
-    Raises StatsFileError if it is not a regular file or is too large.
-    """
+    """Returns the text of a regular file of bounded size; raises OSError or StatsFileError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise StatsFileError(f"{path} is not a regular file; name another --moe-profile")

@@ -90,8 +90,5 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _fail(request: Request, error: Exception) -> Response:
-    """Returns an error response in the form of the path's API.
-
-    Starlette then raises the error again, and RequestGuard logs it.
-    """
+    """Returns the response to an error, which Starlette raises again for RequestGuard's log."""
     return error_response(request.url.path, error)

@@ -182,11 +182,7 @@ def _trim_memory() -> None:
 
 
 def _collect_garbage_of_requests() -> None:
-    """Makes garbage collections frequent again, but excludes objects that exist already.
-
-    The command line makes collections rare, to start quickly. With rare collections, a server
-    would accumulate megabytes of garbage.
-    """
+    """Makes collections, rare since the start, frequent again, but not of what exists."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

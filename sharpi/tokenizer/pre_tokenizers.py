@@ -20,20 +20,13 @@ _MARKED_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 
 
 def _words(numbers: str, letters: str = r"\p{L}", others: str = r"[^\s\p{L}\p{N}]") -> str:
-    """Returns a pattern for contractions, words, numbers, punctuation and white space.
-
-    One punctuation mark may begin a word. Punctuation includes the newlines after it. `numbers`,
-    `letters`, `others`: the patterns of numbers, letters and punctuation.
-    """
+    """Returns a pattern of contractions, words, numbers, punctuation with newlines, and blanks."""
     word = rf"[^\r\n\p{{L}}\p{{N}}]?[{letters}]+"
     return rf"{_CONTRACTION}|{word}|{numbers}| ?{others}+[\r\n]*|{_BLANKS}"
 
 
 def _cased_words(numbers: str, ending: str = "") -> str:
-    """Returns a pattern like that of `_words`, but splits words before upper case after lower case.
-
-    Letters beyond ASCII count as both cases.
-    """
+    """Returns a pattern that also splits words before upper case; other scripts have both cases."""
     lead, upper, lower = r"[^\r\n\p{L}\p{N}]?", r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
     return (
         rf"{lead}{upper}*{lower}+{ending}|{lead}{upper}+{lower}*{ending}"
@@ -42,10 +35,7 @@ def _cased_words(numbers: str, ending: str = "") -> str:
 
 
 def _kimi_words() -> str:
-    """Returns a pattern for words as in Moonshot's tokenizer, which splits them by letter case.
-
-    llama.cpp's rules of this name ignore case.
-    """
+    """Returns a pattern of words split by case as Moonshot does, where llama.cpp ignores it."""
     lead, ending = r"[^\r\n\p{L}\p{N}]?", f"(?:{_CONTRACTION})?"
     upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
     lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"

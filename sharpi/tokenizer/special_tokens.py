@@ -124,10 +124,7 @@ def _roles_by_text(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, 
 
 
 def _ordinary_ends(ids: Mapping[str, int]) -> list[tuple[str, TokenKind]]:
-    """Returns the texts in _END_TEXTS that do not end a generation here, with their token kinds.
-
-    Certain other tokens in the vocabulary show that these tokens are ordinary.
-    """
+    """Returns those of _END_TEXTS that other tokens show to be ordinary, with their kinds."""
     ordinary = []
     harmony = "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)
     solar = "<|flush|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids)

@@ -120,10 +120,7 @@ def _strings(metadata: Metadata, name: str) -> StringArray:
 
 
 def _numbers(metadata: Metadata, name: str, num_tokens: int, default: Any) -> list[Any]:
-    """Returns one number per token from a metadata array, or defaults if the file lacks it.
-
-    Further entries are ignored; raises ModelFileError for fewer entries than tokens.
-    """
+    """Returns a number per token, or defaults; raises ModelFileError for too few."""
     key = f"{_PREFIX}.{name}"
     if key not in metadata:
         return [default] * num_tokens

@@ -168,10 +168,7 @@ def _row(
 
 
 def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]:
-    """Returns the fields of a row before and after the most used experts were pinned.
-
-    The dict is empty if none was pinned.
-    """
+    """Returns a row's fields on both sides of the warm pin; empty without one."""
     if before is None:
         return {}
     accesses, hits = before

@@ -267,11 +267,7 @@ class Skew:
         ]
 
     def _suffices(self, factor: float, sums: NDArray[np.integer], used: int) -> bool:
-        """Returns True if the buffer rows of a capacity factor suffice for a batch.
-
-        `sums` (experts + 1,) are cumulative numbers of routed tokens. The rows have to fit the
-        tokens of each group of adjacent experts that are computed together.
-        """
+        """Returns True if each group of adjacent experts fits; `sums` are cumulative tokens."""
         width = experts_at_once(factor, self._num_experts)
         most = int((sums[width:] - sums[:-width]).max())
         return most <= rows_of_batch(factor, self._batch_size, used)

@@ -132,10 +132,7 @@ def _phase(counts: PhaseAccesses) -> PhaseCounts:
 def _around_pin(
     store: ExpertStore, layers: Sequence[LayerStats]
 ) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after the store pinned its most used experts.
-
-    Returns (None, None) if it has not.
-    """
+    """Returns the lookups before and after the warm pin, (None, None) without one."""
     counted = store.before_pin()
     if counted is None:
         return None, None

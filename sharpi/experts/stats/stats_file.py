@@ -113,10 +113,7 @@ def _stats(plain: Plain) -> ExpertStats:
 
 
 def _refuse_other(right: Any, found: Any, name: str) -> None:
-    """Raises ValueError if `found`, from a file, differs from `right`, computed from its counts.
-
-    Both hold counts, sums and rates; `name` is their key.
-    """
+    """Raises ValueError if `found`, under the key `name`, differs from `right`."""
     if isinstance(right, dict) and isinstance(found, dict):
         for key in right:
             _refuse_other(right[key], found[key], key)
@@ -178,10 +175,7 @@ def _of_layer(layer: LayerStats, stats: ExpertStats) -> Iterator[str]:
 
 
 def _may_stall(counts: PhaseCounts, stats: ExpertStats) -> bool:
-    """Returns True if steps may have waited for experts.
-
-    With slots on a GPU, steps also wait to find out that no expert was missed.
-    """
+    """Returns True if steps may have waited, as they also do for hits on a GPU."""
     brought = counts.late + counts.loads + counts.prefetched
     return bool(brought) or ("VRAM" in stats.tier and counts.accesses > 0)
 

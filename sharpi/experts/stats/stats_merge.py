@@ -49,10 +49,7 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
 
 
 def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
-    """Returns the statistics of each layer, by layer index.
-
-    Of several ranks that report a layer, the one with the most accesses counts.
-    """
+    """Returns each layer's statistics, by index, from the rank with the most accesses of it."""
     found: dict[int, LayerStats] = {}
     for layer in chain(*(each.layers for each in ranks)):
         known = found.get(layer.layer)
@@ -62,10 +59,7 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
 
 
 def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after each rank pinned its most used experts.
-
-    Leaves out the ranks that pinned none; returns (None, None) if all are left out.
-    """
+    """Returns the lookups before and after the warm pins of those ranks that had one."""
     return _sum(each.before_pin for each in ranks), _sum(each.after_pin for each in ranks)
 
 

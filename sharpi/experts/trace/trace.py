@@ -156,10 +156,7 @@ def _prompts(
     lengths: NDArray[np.int64],
     num_experts: int,
 ) -> Prompts | None:
-    """Returns the prompts from the arrays `found`; None if any of the four arrays is missing.
-
-    Raises TraceFileError if the arrays contradict each other.
-    """
+    """Returns the prompts, None if an array is missing; raises TraceFileError."""
     given = [array for array in found if array is not None and array.dtype.kind in "iu"]
     if len(given) < len(_PROMPTS):
         return None

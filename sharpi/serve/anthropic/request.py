@@ -218,10 +218,7 @@ def _refuse_thread(body: CountBody) -> None:
 
 
 def _thinking(body: CountBody, effort: Effort | None) -> tuple[Thinking, bool]:
-    """Returns the limits of reasoning, and whether to send the reasoning to the client.
-
-    If the body has no `thinking`, the model decides how much it reasons.
-    """
+    """Returns the limits of reasoning, by default the model's, and whether the client gets it."""
     otherwise = thinking_of(body, effort)
     asked = body.thinking
     if asked is None:

@@ -130,10 +130,7 @@ class AnswerConstraint:
         return self._strict() if call.has_strict_calls else None
 
     def _grammar(self, parallel: bool) -> str:
-        """Returns the Lark grammar of an answer that is one tool call, or several with `parallel`.
-
-        A tool's schema that cannot be used is replaced by any object, unless it has to be strict.
-        """
+        """Returns the Lark grammar of calls; unusable schemas of tools become any object."""
         tools = self._call.tools
         if not self._is_usable(tools, parallel):
             tools = tuple(
@@ -181,11 +178,7 @@ class AnswerConstraint:
         )
 
     def _strict(self) -> Constraint | None:
-        """Returns a constraint that applies from the begin marker of a tool call to its end.
-
-        Text outside of calls is not constrained. Returns None if the model's format has no such
-        marker.
-        """
+        """Returns a constraint of calls, each from its begin marker on; None without markers."""
         form = self._dialogue.form
         written = form.write([(self._call.tools[0].name, {})])
         marker = next((mark for mark in form.markers if written.startswith(mark)), None)
@@ -221,10 +214,7 @@ class AnswerConstraint:
         return constraint
 
     def _budget(self) -> Constraint | None:
-        """Returns a constraint that ends reasoning after the budget; None without a budget.
-
-        The budget is 0 tokens if thinking is off, even if the chat template begins reasoning.
-        """
+        """Returns a constraint that ends reasoning after the budget; 0 if thinking is off."""
         markers, thinking = self._dialogue.reasoning, self._call.thinking
         budget = 0 if thinking.is_enabled is False else thinking.budget
         if markers is None or budget is None:

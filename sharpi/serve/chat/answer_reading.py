@@ -142,10 +142,7 @@ class _Progress(Struct):
         return "context" if finish_info.reason == "context" else "length"
 
     def _parts(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerDelta]:
-        """Yields one part for each parsed event; a part with text holds all pending tokens.
-
-        Pending tokens of reasoning and calls are dropped, after those of reasoning are counted.
-        """
+        """Yields a part for each event; text takes all pending tokens, others drop them."""
         for event in events:
             self.is_text = isinstance(event, Text)
             if isinstance(event, Text):

@@ -247,10 +247,7 @@ class EngineThread:
             self.model.loaded.scheduler.cancel(request_id)
 
     def _unload(self, finish_info: FinishInfo) -> None:
-        """Ends open answers with `finish_info`, and closes the model if one is loaded.
-
-        `model.loaded` becomes None first, so that a reader of an answer's end finds no model.
-        """
+        """Takes the model away, then ends open answers with `finish_info`, and closes the model."""
         loaded, self.model.loaded = self.model.loaded, None
         for answer in list(self._request_ids):
             answer.put(finish_info)

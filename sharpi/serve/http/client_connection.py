@@ -89,10 +89,7 @@ class BodyReader:
         return event.get("body", b""), event.get("more_body", False)
 
     async def _refuse_length(self, receive: Receive) -> None:
-        """Reads and discards the body for up to 2 seconds, and then raises ApiError 413.
-
-        Many clients read a response only after they have sent the complete body.
-        """
+        """Raises ApiError 413, after reading for 2 s because many clients send the body first."""
         more = True
         try:
             async with asyncio.timeout(min(_DISCARD_SECONDS, self._limits.part_seconds)):

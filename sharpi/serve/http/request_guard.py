@@ -126,21 +126,14 @@ def _check_head(scope: Scope) -> None:
 
 
 def _check_framing(headers: Mapping[str, str]) -> None:
-    """Raises ApiError for a request with both Content-Length and Transfer-Encoding.
-
-    Such requests allow request smuggling (RFC 9112, 6.1).
-    """
+    """Refuses both lengths in one request, which allow request smuggling (RFC 9112, 6.1)."""
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "a request has either Content-Length or Transfer-Encoding"
         raise ApiError(400, message, "ambiguous_length", headers=LAST)
 
 
 def _check_type(headers: Mapping[str, str]) -> None:
-    """Raises ApiError unless the Content-Type is JSON.
-
-    Any web page can send bodies of some other types. Requests without an Origin header, so not from
-    browsers, may omit the Content-Type.
-    """
+    """Refuses types that any web page can send; only programs may leave the type out."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if not kind and "origin" not in headers:
         return

@@ -170,10 +170,7 @@ def _num_logprobs(body: ChatBody) -> int | None:
 
 
 def _messages_and_prefill(body: ChatBody) -> tuple[tuple[Message, ...], str]:
-    """Returns the messages, and the beginning of the answer that the model continues.
-
-    With "continue_final_message" that is the text of the last message, otherwise "".
-    """
+    """Returns the messages, and the beginning of an answer that the model continues."""
     messages = messages_of(body.messages)
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt is continues:

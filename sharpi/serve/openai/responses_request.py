@@ -46,11 +46,7 @@ def messages_of(body: ResponsesBody) -> tuple[Message, ...]:
 
 
 def _add(messages: list[Message], item: InputItem, refuses: str | None) -> None:
-    """Adds an input item; consecutive items of the assistant become one message if possible.
-
-    `refuses`: the path of a content in which pictures are refused. Items of types that the model
-    cannot read, such as a search of the web, are left out.
-    """
+    """Adds an item of a known type; `refuses` is the path of a content without pictures."""
     match item.type or "message":
         case "message":
             _add_message(messages, item, refuses)

@@ -90,10 +90,7 @@ class SlotRoutes:
             raise ApiError(500, f"{path.name!r}: {error.strerror}", "server_error") from error
 
     async def _key(self, folder: Path) -> bytes:
-        """Returns the key that saved slots must have: a digest of the model file and arithmetic.
-
-        The first call reads the complete model file, while steps continue.
-        """
+        """Returns the key of saved slots: a digest of the file, which the first call reads."""
         parts, arithmetic = await self._host.between_steps(
             lambda each: (each.engine.file.parts, each.engine.arithmetic)
         )

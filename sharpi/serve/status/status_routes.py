@@ -183,11 +183,7 @@ def as_json(look: tuple[ExpertView | None] | None, seconds: float) -> dict[str, 
 
 
 def _layer(view: ExpertView, row: int) -> dict[str, Any]:
-    """Returns the counts of one layer as a JSON object.
-
-    `resident` is a string with a 1 or a 0 for each expert. Hits, loads and the like are included
-    if experts are loaded into slots.
-    """
+    """Returns one layer's counts; `resident` is a string of 0 and 1, one for each expert."""
     layer: dict[str, Any] = {
         "layer": view.layers[row],
         "slots": view.slots[row],
