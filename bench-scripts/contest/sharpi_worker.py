@@ -43,13 +43,13 @@ class SharpiModel:
         if stats is None:
             return {}
         return {
-            "accesses": stats.hit_count.accesses,
-            "hits": stats.hit_count.hits,
-            "late": stats.late,
-            "loads": stats.loads,
+            "accesses": stats.total.hit_count.accesses,
+            "hits": stats.total.hit_count.hits,
+            "late": stats.total.late,
+            "loads": stats.total.loads,
             "read_bytes": stats.bytes_read,
             "wasted_bytes": stats.total.wasted_bytes,
-            "stall_seconds": stats.stall_seconds,
+            "stall_seconds": stats.total.stall_seconds,
         }
 
 

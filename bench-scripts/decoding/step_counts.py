@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpi.engine.engine import Engine
+from sharpi.experts.stats.stats import sum_of
 
 _MOST_ROWS = 16  # more are a prompt
 _COUNTED = 8  # every so many steps, the distinct experts are counted
@@ -74,10 +75,9 @@ class StepCounts:
         tier = self._engine._tier
         if tier is None or tier.is_mapped:
             return 0, 0, 0
-        counts = tier.counts()
-        accesses = sum(each.accesses for each in counts)
-        hits, read = sum(each.hits for each in counts), sum(each.bytes_read for each in counts)
-        return accesses, accesses - hits, read
+        layers = tier.layer_stats()
+        total = sum_of(each.total for each in layers)
+        return total.accesses, total.accesses - total.hits, sum(each.bytes_read for each in layers)
 
 
 def sizes(steps: Sequence[Step]) -> Iterator[Size]:

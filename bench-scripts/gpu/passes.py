@@ -144,7 +144,7 @@ class Passes:
         if self._tier is None:
             return 0, 0, 0
         stats = self._tier.stats(RunFacts(""))
-        return stats.hit_count.accesses, stats.hit_count.hits, stats.bytes_read
+        return stats.total.hit_count.accesses, stats.total.hit_count.hits, stats.bytes_read
 
     def logits(self) -> npt.NDArray[np.float32]:
         """Decodes 16 random tokens; returns the logits (tokens, vocabulary) after each of them."""

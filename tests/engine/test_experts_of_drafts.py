@@ -27,7 +27,7 @@ def answer(engine: Engine) -> list[int]:
 def num_missing(engine: Engine) -> int:
     """Returns how many experts were not in memory when steps needed them."""
     assert engine._tier is not None
-    return sum(each.accesses - each.hits for each in engine._tier.counts())
+    return sum(each.total.accesses - each.total.hits for each in engine._tier.layer_stats())
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
 from sharpi.experts.native.store_abi import LayerLayout, PieceLayout, StoreLayout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
+from sharpi.experts.stats.stats import PhaseCounts
 
 LAYERS, EXPERTS, K = 4, 8, 2
 PIECE_BYTES = ((5000, 5000, 9003), (), (4096, 8192, 100), (70_001, 70_001, 1_500_000))
@@ -76,6 +77,10 @@ class SteppedStore(ExpertStore):
         """Starts to read experts that may be used soon, if buffers are free and nothing waits."""
         ids = np.ascontiguousarray(experts, np.int32)
         _check(self._library.sharpi_store_prefetch(self.handle, layer, ids.ctypes.data, len(ids)))
+
+    def counts(self) -> list[PhaseCounts]:
+        """Returns the counts of every layer, for all steps together."""
+        return [layer.total for layer in self.layers()]
 
     def end_token(self) -> None:
         """Tells the policy that a step has ended; it may then change the slots."""

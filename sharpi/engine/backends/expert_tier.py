@@ -14,7 +14,7 @@ from sharpi.engine.backends.slot_tiers import PinMonitor
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
-from sharpi.experts.native.store_abi import StoreCounts, read_layout
+from sharpi.experts.native.store_abi import read_layout
 from sharpi.experts.policy_choice import (
     LEARNED,
     ExpertShape,
@@ -26,7 +26,7 @@ from sharpi.experts.policy_choice import (
 from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.stats.stats import ExpertStats
+from sharpi.experts.stats.stats import ExpertStats, LayerStats
 from sharpi.experts.stats.stats_collect import (
     ExpertView,
     MappedUses,
@@ -170,7 +170,7 @@ class ExpertTier:
 
     def _give_up_slots(self) -> bool:
         run = RunFacts("", num_tokens=self.feed.counts().steps)
-        self._past.add(self.store.uses(), self.store.counts(), self._collect(run))
+        self._past.add(self.store.layers(), self._collect(run))
         with self._lock:
             self.is_mapped = True
             self._free()
@@ -210,9 +210,14 @@ class ExpertTier:
         uses = self._past.uses + self.store.uses()
         return uses if self._client is None else uses + self._client.remote.uses()[1]
 
-    def counts(self) -> list[StoreCounts]:
-        """Returns each layer's slot counts, such as hits and loads, since the model was loaded."""
-        return self._past.counts if self.is_mapped else self._past.with_present(self.store.counts())
+    def layer_stats(self) -> list[LayerStats]:
+        """Returns each layer's statistics of slots since the model was loaded."""
+        return self._past.layers if self.is_mapped else self._past.with_present(self.store.layers())
+
+    def stall_seconds(self) -> float:
+        """Returns the seconds that steps waited for experts since the model was loaded."""
+        past = sum(each.total.stall_seconds for each in self._past.layers)
+        return past if self.is_mapped else past + self.store.stall_seconds()
 
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
@@ -225,9 +230,9 @@ class ExpertTier:
         if self.is_mapped:
             return view_of_mapped(uses, moe_layers, num_tokens)
         view = view_of_store(self.store, moe_layers, num_tokens)
-        counts = self.counts()
+        layers = self.layer_stats()
         return replace(
-            view, uses=uses[list(moe_layers)], counts=tuple(counts[i] for i in moe_layers)
+            view, uses=uses[list(moe_layers)], counts=tuple(layers[i] for i in moe_layers)
         )
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:

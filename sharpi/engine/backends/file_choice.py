@@ -85,7 +85,7 @@ class FileChoice:
 def _waits(store: ExpertStore) -> tuple[float, int, int]:
     """Returns the seconds that decoded tokens waited, and the numbers of late experts and loads."""
     counts = [layer.decode for layer in store.layers()]
-    stall = sum(each.stall_ns for each in counts) / 1e9
+    stall = sum(each.stall_seconds for each in counts)
     return stall, sum(each.late for each in counts), sum(each.loads for each in counts)
 
 

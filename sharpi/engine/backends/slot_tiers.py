@@ -141,5 +141,5 @@ class PinMonitor:
         """Returns a note if the most used experts were to be pinned and were not, else None."""
         if self._due is None:
             return None
-        accesses = sum(each.accesses for each in store.counts())
+        accesses = sum(each.total.accesses for each in store.layers())
         return missed_pin(self._settings, accesses, "RAM")

@@ -171,8 +171,7 @@ class ExpertRecords:
             self._steps[int(is_decode)][layer] += uses > 0
 
     def _stall_seconds(self) -> float:
-        counts = self._tier.counts() if self._tier else []
-        return sum(count.stall_ns for count in counts) / 1e9
+        return self._tier.stall_seconds() if self._tier else 0.0
 
     def stats(self) -> "ExpertStats | None":
         """Returns the statistics so far; None without experts, or if nothing was counted."""
@@ -238,7 +237,7 @@ class ExpertRecords:
         if self._config.stats is None:
             return None
         stats = self._stats_of_all()
-        if stats is None or not stats.hit_count.accesses:
+        if stats is None or not stats.total.accesses:
             why = "nothing was computed" if self._moe_layers else self._why_no_layers()
             return f"no expert stats were written: {why}"
         from sharpi.experts.stats.stats_file import save_stats

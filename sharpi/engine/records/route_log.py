@@ -130,11 +130,8 @@ class RoutePrinter:
         if self._gpu is not None:
             states = self._gpu.loads_and_pins()
         elif self._tier is not None and not self._tier.is_mapped:
-            counts, pinned = self._tier.counts(), self._tier.policy.states().pinned
-            states = {
-                layer: (counts[layer].loads, pinned[layer].nonzero()[0].tolist())
-                for layer in self._moe_layers
-            }
+            counts = self._tier.layer_stats()
+            states = {i: (counts[i].total.loads, list(counts[i].pinned)) for i in self._moe_layers}
         else:
             return {}
         return {

@@ -16,14 +16,13 @@ from sharpi.errors import ModelFileError
 from sharpi.experts.native import store_abi as abi
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store_abi import (
-    LayerAccesses,
     LayerLayout,
     NativeCounts,
     PieceLayout,
-    StoreCounts,
     StoreLayout,
     StoreTotals,
 )
+from sharpi.experts.stats.stats import LayerStats
 from sharpi.system.files import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
@@ -140,13 +139,29 @@ class ExpertStore:
         """Allows or forbids the policy's prefetches, see `NativePolicy`; also beside `resize`."""
         self._library.sharpi_store_set_prefetching(self.handle, prefetches)
 
-    def layers(self) -> list[LayerAccesses]:
-        """Returns the counts of every layer since the start, for prompts and decoded tokens."""
-        return self._counts().layers
+    def layers(self) -> list[LayerStats]:
+        """Returns the statistics of every layer since the start, also of dense ones."""
+        counts, uses, pinned = self._counts(), self.uses(), self.policy.states().pinned
+        return [
+            LayerStats(
+                layer=index,
+                num_slots=self.slots[index],
+                expert_bytes=layout.expert_bytes,
+                prompt=abi.phase_counts(prompt),
+                decode=abi.phase_counts(decode),
+                fills=fills,
+                bytes_read=bytes_read,
+                uses=tuple(uses[index].tolist()),
+                pinned=tuple(pinned[index].nonzero()[0].tolist()),
+            )
+            for index, (layout, (prompt, decode), (fills, bytes_read)) in enumerate(
+                zip(self.layout.layers, counts.phases.tolist(), counts.reads.tolist(), strict=True)
+            )
+        ]
 
-    def counts(self) -> list[StoreCounts]:
-        """Returns the counts of every layer since the start, for all steps together."""
-        return [layer.total for layer in self._counts().layers]
+    def stall_seconds(self) -> float:
+        """Returns the seconds that steps waited for experts, in all layers."""
+        return float(self._counts().phases[..., abi.STALLS].sum()) / 1e9
 
     def uses(self) -> NDArray[np.int64]:
         """Returns an array (layers, experts) of the number of tokens that used each expert."""

@@ -1,7 +1,7 @@
 """The C interface of the expert store: its functions, the layout of experts, and its counts."""
 
 import ctypes
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sharpi.errors import ModelFileError
+from sharpi.experts.stats.stats import PhaseCounts
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.native import check_layouts, declare
 from sharpi.ops.cpu.library import load_library
@@ -95,51 +97,6 @@ def store_library() -> ctypes.CDLL:
     return declare(library, signatures)
 
 
-class PhaseAccesses(NamedTuple):
-    """One layer's accesses by prompts or by decoded tokens; mirrors `StoreCounts` in C++."""
-
-    accesses: int  # distinct experts of each step
-    hits: int  # in memory when needed
-    late: int  # in flight when needed
-    loads: int  # read only when they were needed
-    loaded_bytes: int  # bytes of the loads
-    stall_ns: int  # nanoseconds in which at least one thread waited
-    prefetched: int  # experts requested before they were needed
-    prefetch_used: int  # prefetched experts that were used before they were evicted
-    wasted_bytes: int  # bytes read early and never used
-
-
-class LayerAccesses(NamedTuple):
-    """One layer's accesses for prompts and for decoded tokens, and the reads into its buffers."""
-
-    prompt: PhaseAccesses  # in steps that compute part of a prompt
-    decode: PhaseAccesses  # in steps that decode one token of each sequence
-    fills: int  # experts loaded at the start, or because the most used ones were pinned
-    bytes_read: int  # all bytes read from the file, with prefetches and alignment
-
-    @property
-    def total(self) -> "StoreCounts":
-        """The sum of the counts for prompts and for decoded tokens."""
-        both = PhaseAccesses(*map(sum, zip(self.prompt, self.decode, strict=True)))
-        return StoreCounts(**both._asdict(), fills=self.fills, bytes_read=self.bytes_read)
-
-
-class StoreCounts(NamedTuple):
-    """One layer's counts for all steps; the fields are those of PhaseAccesses, LayerAccesses."""
-
-    accesses: int
-    hits: int
-    late: int
-    loads: int
-    loaded_bytes: int
-    stall_ns: int
-    prefetched: int
-    prefetch_used: int
-    wasted_bytes: int
-    fills: int
-    bytes_read: int
-
-
 class StoreTotals(NamedTuple):
     """The memory and the reads of all layers together."""
 
@@ -151,12 +108,26 @@ class StoreTotals(NamedTuple):
     is_direct: bool  # reads bypass the page cache
 
 
+# The fields of `StoreCounts` in C++, with the names of PhaseCounts; its times are nanoseconds.
+_COUNTS = (
+    "accesses", "hits", "late", "loads", "bytes_loaded", "stall_seconds", "prefetched",
+    "prefetch_used", "wasted_bytes",
+)  # fmt: skip
+STALLS = _COUNTS.index("stall_seconds")
+
+
+def phase_counts(row: Sequence[int]) -> PhaseCounts:
+    """Returns the counts of one layer and phase from a row of `NativeCounts.phases`."""
+    counts = PhaseCounts(**dict(zip(_COUNTS, row, strict=True)))
+    return replace(counts, stall_seconds=row[STALLS] / 1e9)
+
+
 class NativeCounts:
     """The arrays that `sharpi_store_counts` fills, and their contents as tuples."""
 
     def __init__(self, num_layers: int) -> None:
-        self._phases = np.empty((num_layers, 2, len(PhaseAccesses._fields)), np.int64)
-        self._reads = np.empty((num_layers, 2), np.int64)
+        self.phases = np.empty((num_layers, 2, len(_COUNTS)), np.int64)  # prompts, decoded tokens
+        self.reads = np.empty((num_layers, 2), np.int64)
         self._before_pin = np.empty(2, np.int64)
         self._totals = np.empty(len(StoreTotals._fields), np.int64)
 
@@ -164,18 +135,9 @@ class NativeCounts:
     def addresses(self) -> tuple[int, ...]:
         """The addresses of the arrays, in the order of the native function's parameters."""
         arrays: tuple[NDArray[np.int64], ...] = (
-            self._phases, self._reads, self._before_pin, self._totals,
+            self.phases, self.reads, self._before_pin, self._totals,
         )  # fmt: skip
         return tuple(array.ctypes.data for array in arrays)
-
-    @property
-    def layers(self) -> list[LayerAccesses]:
-        """The counts of every layer."""
-        rows = zip(self._phases.tolist(), self._reads.tolist(), strict=True)
-        return [
-            LayerAccesses(PhaseAccesses(*prompt), PhaseAccesses(*decode), *reads)
-            for (prompt, decode), reads in rows
-        ]
 
     @property
     def before_pin(self) -> tuple[int, int] | None:

@@ -4,7 +4,6 @@ stats_collect.py collects them from a running store, stats_merge.py sums those o
 stats_file.py checks, writes and reads them.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
@@ -59,6 +58,10 @@ class PhaseCounts(Struct, frozen=True):
     def hit_count(self) -> HitCount:
         return HitCount(self.accesses, self.hits)
 
+    def since(self, before: HitCount) -> HitCount:
+        """Returns the lookups and hits after an earlier moment."""
+        return HitCount(self.accesses - before.accesses, self.hits - before.hits)
+
 
 def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
     """Returns the sum of the counts, field by field."""
@@ -66,44 +69,7 @@ def sum_of(counts: Iterable[PhaseCounts]) -> PhaseCounts:
     return PhaseCounts(*(sum(column) for column in columns))
 
 
-class TotalCounts:
-    """The base class of statistics that have counts for prompts and for decoded tokens."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def total(self) -> PhaseCounts:
-        """The sum of the counts for prompts and for decoded tokens."""
-
-    @property
-    def hit_count(self) -> HitCount:
-        """The lookups and hits of prompts and decoded tokens together."""
-        return self.total.hit_count
-
-    @property
-    def accesses(self) -> int:
-        return self.total.accesses
-
-    @property
-    def hits(self) -> int:
-        return self.total.hits
-
-    @property
-    def late(self) -> int:
-        return self.total.late
-
-    @property
-    def loads(self) -> int:
-        return self.total.loads
-
-    @property
-    def stall_seconds(self) -> float:
-        """The seconds that steps waited for experts, in both phases."""
-        return self.total.stall_seconds
-
-
-class LayerStats(TotalCounts, Struct, frozen=True):
+class LayerStats(Struct, frozen=True):
     """The statistics of one layer with routed experts; counts are numbers of experts."""
 
     layer: int
@@ -118,7 +84,19 @@ class LayerStats(TotalCounts, Struct, frozen=True):
 
     @property
     def total(self) -> PhaseCounts:
+        """The sum of the counts for prompts and for decoded tokens."""
         return sum_of((self.prompt, self.decode))
+
+    def plus(self, earlier: "LayerStats") -> "LayerStats":
+        """Returns the sums with the counts of earlier slots for the same layer."""
+        return structs.replace(
+            self,
+            prompt=sum_of((self.prompt, earlier.prompt)),
+            decode=sum_of((self.decode, earlier.decode)),
+            fills=self.fills + earlier.fills,
+            bytes_read=self.bytes_read + earlier.bytes_read,
+            uses=tuple(map(int.__add__, self.uses, earlier.uses)),
+        )
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
         """Returns at most `number` most used experts, most used first; ties by lower id.
@@ -176,7 +154,7 @@ class SkewStats(Struct, frozen=True):
     busiest_share: float
 
 
-class ExpertStats(TotalCounts, Struct, frozen=True):
+class ExpertStats(Struct, frozen=True):
     """The statistics of a run's experts, for the fastest tier that has expert slots."""
 
     model: str

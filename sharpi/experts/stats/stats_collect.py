@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sharpi.experts.native.feed import FeedCounts
 from sharpi.experts.native.remote import RemoteExperts
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.native.store_abi import PhaseAccesses, StoreCounts
 from sharpi.experts.stats.stats import (
     ExpertStats,
     HitCount,
@@ -18,6 +17,7 @@ from sharpi.experts.stats.stats import (
     PredictionStats,
     RemoteStats,
     SkewStats,
+    sum_of,
 )
 
 
@@ -50,7 +50,8 @@ def collect_stats(
     `remote`, if not None, counts the experts that other machines computed.
     """
     settings, fault = store.policy.settings, store.last_fault()
-    layers = _with_remote(_layers(store), remote)
+    own = tuple(each for each in store.layers() if store.layout.layers[each.layer].num_experts)
+    layers = _with_remote(own, remote)
     before, after = _around_pin(store, layers)
     return ExpertStats(
         model=run.model,
@@ -69,27 +70,6 @@ def collect_stats(
         failed_reads=store.totals().failed_reads,
         asked=tier.asked,
         notes=run.notes + tier.notes + (() if fault is None else (f"a read failed: {fault}",)),
-    )
-
-
-def _layers(store: ExpertStore) -> tuple[LayerStats, ...]:
-    pinned, uses, slots = store.policy.states().pinned, store.uses(), store.slots
-    return tuple(
-        LayerStats(
-            layer=index,
-            num_slots=slots[index],
-            expert_bytes=layout.expert_bytes,
-            prompt=_phase(accesses.prompt),
-            decode=_phase(accesses.decode),
-            fills=accesses.fills,
-            bytes_read=accesses.bytes_read,
-            uses=tuple(uses[index].tolist()),
-            pinned=tuple(pinned[index].nonzero()[0].tolist()),
-        )
-        for index, (layout, accesses) in enumerate(
-            zip(store.layout.layers, store.layers(), strict=True)
-        )
-        if layout.num_experts
     )
 
 
@@ -115,20 +95,6 @@ def _and_remote(counts: PhaseCounts, remote: int) -> PhaseCounts:
     return structs.replace(counts, accesses=counts.accesses + remote, remote=remote)
 
 
-def _phase(counts: PhaseAccesses) -> PhaseCounts:
-    return PhaseCounts(
-        accesses=counts.accesses,
-        hits=counts.hits,
-        late=counts.late,
-        loads=counts.loads,
-        bytes_loaded=counts.loaded_bytes,
-        stall_seconds=counts.stall_ns / 1e9,
-        prefetched=counts.prefetched,
-        prefetch_used=counts.prefetch_used,
-        wasted_bytes=counts.wasted_bytes,
-    )
-
-
 def _around_pin(
     store: ExpertStore, layers: Sequence[LayerStats]
 ) -> tuple[HitCount | None, HitCount | None]:
@@ -136,9 +102,8 @@ def _around_pin(
     counted = store.before_pin()
     if counted is None:
         return None, None
-    before, totals = HitCount(*counted), [layer.hit_count for layer in layers]
-    accesses, hits = sum(each.accesses for each in totals), sum(each.hits for each in totals)
-    return before, HitCount(accesses - before.accesses, hits - before.hits)
+    before, total = HitCount(*counted), sum_of(layer.total for layer in layers)
+    return before, total.since(before)
 
 
 def _prediction(store: ExpertStore, facts: TierFacts) -> PredictionStats | None:
@@ -245,20 +210,19 @@ class ExpertView(Struct, frozen=True):
     uses: NDArray[np.int64]  # (layers, experts) since the start
     num_tokens: int
     # of each layer since the start; None if all experts are in memory
-    counts: tuple[StoreCounts, ...] | None = None
+    counts: tuple[LayerStats, ...] | None = None
 
 
 def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int) -> ExpertView:
     """Returns a snapshot of a model whose experts are in slots; call it between two steps."""
-    states, counts, slots = store.policy.states(), store.counts(), store.slots
-    rows = list(moe_layers)
+    layers, rows = store.layers(), list(moe_layers)
     return ExpertView(
         layers=tuple(moe_layers),
-        slots=tuple(slots[i] for i in moe_layers),
-        resident=states.resident[rows],
+        slots=tuple(store.slots[i] for i in moe_layers),
+        resident=store.policy.states().resident[rows],
         uses=store.uses()[rows],
         num_tokens=num_tokens,
-        counts=tuple(counts[i] for i in moe_layers),
+        counts=tuple(layers[i] for i in moe_layers),
     )
 
 

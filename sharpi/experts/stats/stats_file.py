@@ -203,10 +203,11 @@ def _of_pins(stats: ExpertStats) -> Iterator[str]:
         yield "more hits than lookups around the warm pin"
     sums = before.accesses + after.accesses, before.hits + after.hits
     # The layers of machines that pinned nothing count in the totals only.
-    if sums[0] > stats.accesses or sums[1] > stats.hits:
+    total = stats.total
+    if sums[0] > total.accesses or sums[1] > total.hits:
         yield (
             f"lookups and hits before and after the warm pin are {sums[0]} and {sums[1]}, in all"
-            f" {stats.accesses} and {stats.hits}"
+            f" {total.accesses} and {total.hits}"
         )
 
 

@@ -9,7 +9,6 @@ from msgspec import structs
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from sharpi.experts.native.store_abi import StoreCounts
 from sharpi.experts.stats.stats import (
     ExpertStats,
     HitCount,
@@ -53,7 +52,7 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
     found: dict[int, LayerStats] = {}
     for layer in chain(*(each.layers for each in ranks)):
         known = found.get(layer.layer)
-        if known is None or known.accesses < layer.accesses:
+        if known is None or known.total.accesses < layer.total.accesses:
             found[layer.layer] = layer
     return tuple(found[index] for index in sorted(found))
 
@@ -101,21 +100,10 @@ def merge_slot_periods(
 def _sum_of_two(first: ExpertStats, second: ExpertStats) -> ExpertStats:
     return structs.replace(
         second,
-        layers=tuple(map(_sum_of_layers, first.layers, second.layers)),
+        layers=tuple(map(LayerStats.plus, second.layers, first.layers)),
         prediction=_sum_of_predictions(first.prediction, second.prediction),
         failed_reads=first.failed_reads + second.failed_reads,
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
-    )
-
-
-def _sum_of_layers(first: LayerStats, second: LayerStats) -> LayerStats:
-    return structs.replace(
-        second,
-        prompt=sum_of((first.prompt, second.prompt)),
-        decode=sum_of((first.decode, second.decode)),
-        fills=first.fills + second.fills,
-        bytes_read=first.bytes_read + second.bytes_read,
-        uses=tuple(map(int.__add__, first.uses, second.uses)),
     )
 
 
@@ -147,20 +135,21 @@ def _in_file(steps: NDArray[np.int64]) -> PhaseCounts:
 
 
 class FreedSlots:
-    """Sums the counts and statistics of RAM slots each time that a tier gives them up.
+    """Sums the statistics of RAM slots each time that a tier gives them up.
 
-    `uses` (layers, experts) has the number of tokens that used each expert. `counts` has an entry
-    for each layer, and is empty until slots were given up.
+    `uses` (layers, experts) has the number of tokens that used each expert. `layers` has an entry
+    for each layer of the model, and is empty until slots were given up.
     """
 
     def __init__(self, num_layers: int, num_experts: int) -> None:
         self.uses = np.zeros((num_layers, num_experts), np.int64)
-        self.counts: list[StoreCounts] = []
+        self.layers: list[LayerStats] = []
         self._stats: list[ExpertStats] = []
 
-    def add(self, uses: NDArray[np.int64], counts: list[StoreCounts], stats: ExpertStats) -> None:
-        """Adds the uses, counts by layer, and statistics of slots that are being given up."""
-        self.uses, self.counts = self.uses + uses, self.with_present(counts)
+    def add(self, layers: list[LayerStats], stats: ExpertStats) -> None:
+        """Adds the statistics of slots that are being given up."""
+        self.layers = self.with_present(layers)
+        self.uses = np.array([layer.uses for layer in self.layers], np.int64)
         self._stats.append(stats)
 
     @property
@@ -169,12 +158,9 @@ class FreedSlots:
         order = np.argsort(-self.uses, axis=1, kind="stable").tolist()
         return tuple(map(tuple, order))
 
-    def with_present(self, counts: list[StoreCounts]) -> list[StoreCounts]:
+    def with_present(self, layers: list[LayerStats]) -> list[LayerStats]:
         """Returns the sums for each layer, with the counts of the present slots added."""
-        if not self.counts:
-            return counts
-        pairs = zip(counts, self.counts, strict=True)
-        return [StoreCounts(*map(sum, zip(*pair, strict=True))) for pair in pairs]
+        return list(map(LayerStats.plus, layers, self.layers)) if self.layers else layers
 
     def stats(
         self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None

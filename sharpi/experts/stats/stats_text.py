@@ -33,8 +33,8 @@ def tier_lines(stats: ExpertStats) -> Iterator[str]:
     """Yields the lines about one tier's slots: hits, reads, pins, predictions."""
     yield f"slots       in {stats.tier}, policy {stats.policy}"
     mapped = f"; {stats.total.mapped} in the mapped file" if stats.total.mapped else ""
-    yield f"hits        {_hits(stats.hit_count)}{mapped}"
-    if stats.hit_count.accesses:
+    yield f"hits        {_hits(stats.total.hit_count)}{mapped}"
+    if stats.total.accesses:
         yield f"prompts     {_phase(stats.prompt)}"
         yield f"decode      {_phase(stats.decode)}{_per_token(stats)}"
         filled = f", {stats.fills} experts of them before they were needed" if stats.fills else ""

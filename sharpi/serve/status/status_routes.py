@@ -191,7 +191,7 @@ def _layer(view: ExpertView, row: int) -> dict[str, Any]:
         "uses": view.uses[row].tolist(),
     }
     if view.counts is not None:
-        counts = view.counts[row]._asdict()
-        names = ("accesses", "hits", "late", "loads", "bytes_read")
-        layer |= {name: counts[name] for name in names}
+        names, total = ("accesses", "hits", "late", "loads"), view.counts[row].total
+        layer |= {name: getattr(total, name) for name in names}
+        layer["bytes_read"] = view.counts[row].bytes_read
     return layer

@@ -86,7 +86,7 @@ def test_layers_beside_the_gpu_are_told_with_those_on_it(
     assert stats.tier == tier
     assert tuple(layer.num_slots for layer in stats.layers) == per_layer
     assert stats.decode.accesses == NUM_DECODED * NUM_USED * NUM_LAYERS
-    assert all(layer.total.hits == layer.accesses for layer in stats.layers[:3])
+    assert all(layer.total.hits == layer.total.accesses for layer in stats.layers[:3])
     assert "all experts are in RAM in layers 0, 1, 2" in stats.notes
     assert ("all experts are in VRAM in layers 3, 4, 5" in stats.notes) == (slots is None)
 

@@ -145,7 +145,7 @@ def test_what_leaves_vram_takes_the_slot_of_what_moves_up(engines: list[Engine])
     below = engine.expert_stats().below  # type: ignore[union-attr]
     assert below is not None
     for layer in below.layers:
-        assert layer.loads + layer.late <= EXPERTS
+        assert layer.total.loads + layer.total.late <= EXPERTS
 
 
 def test_a_set_that_was_asked_for_stays(engines: list[Engine]) -> None:

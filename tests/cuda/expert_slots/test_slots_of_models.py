@@ -98,7 +98,7 @@ def test_any_number_of_slots_and_miss_mode(
     engine = load_on(quick, moe_slots=slots, experts=ExpertConfig(miss=miss))
     assert greedy(engine, PROMPT, ANSWER) == answers[len(PROMPT)] or not has_bits(quick, miss)
     stats = stats_of(engine)
-    assert 0 < stats.hit_count.hits < stats.hit_count.accesses
+    assert 0 < stats.total.hit_count.hits < stats.total.hit_count.accesses
     assert all(layer.num_slots == slots for layer in stats.layers)
     assert stats.bytes_read > 0
     engine.close()
@@ -209,7 +209,7 @@ def test_a_look_at_the_slots(quick: Device) -> None:
     assert view.layers == tuple(layer.layer for layer in stats.layers)
     assert np.array_equal(view.resident.sum(axis=1), view.slots)
     assert view.uses.sum() > 0
-    assert [each.hits for each in view.counts] == [layer.hits for layer in stats.layers]
+    assert [each.total.hits for each in view.counts] == [layer.total.hits for layer in stats.layers]
     engine.close()
 
 

@@ -32,5 +32,7 @@ def test_hits_are_within_the_range(slots: int) -> None:
         list(run_benchmark(engine, [BenchmarkTest("tg", 300, 0)], 1))
         stats = engine.expert_stats()
     assert stats is not None
-    hits = sum(layer.hits for layer in stats.layers) / sum(each.accesses for each in stats.layers)
+    hits = sum(layer.total.hits for layer in stats.layers) / sum(
+        each.total.accesses for each in stats.layers
+    )
     assert expected.least_hit_rate <= hits <= expected.best_hit_rate

@@ -57,11 +57,11 @@ def test_stats_on_close(name: str, recorded: Load, tmp_path: Path) -> None:
     assert stats.num_tokens == NUM_DECODED
     assert [layer.layer for layer in stats.layers] == list(range(NUM_LAYERS))
     for layer in stats.layers:
-        assert sum(layer.uses) >= layer.accesses > NUM_DECODED * NUM_USED
+        assert sum(layer.uses) >= layer.total.accesses > NUM_DECODED * NUM_USED
     assert engine.exit_notes == ()
     if name.endswith(".json"):
         plain = json.loads((tmp_path / name).read_text())
-        assert plain["hit_rate"] == stats.hit_count.rate
+        assert plain["hit_rate"] == stats.total.hit_count.rate
 
 
 class Interrupted(Exception):

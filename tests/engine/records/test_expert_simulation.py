@@ -48,11 +48,11 @@ def test_without_prefetch_every_hit_and_load_agrees(policy: str, run: Run) -> No
     stats, trace = run(policy=policy, prefetch=False, warm_pin=0)  # lru pins by itself
     row = simulate(trace, policy, SLOTS, Simulation())
     # A static set is still being read when the first tokens need it: they wait, as for a miss.
-    assert stats.hit_count.hits + stats.late == pytest.approx(
-        row.hit_rate * stats.hit_count.accesses
+    assert stats.total.hit_count.hits + stats.total.late == pytest.approx(
+        row.hit_rate * stats.total.hit_count.accesses
     )
-    assert stats.hit_count.rate == pytest.approx(row.hit_rate, abs=0.01)
-    missed = stats.hit_count.accesses - stats.hit_count.hits - stats.late
+    assert stats.total.hit_count.rate == pytest.approx(row.hit_rate, abs=0.01)
+    missed = stats.total.hit_count.accesses - stats.total.hit_count.hits - stats.total.late
     assert row.reads_per_token * trace.num_tokens == pytest.approx(missed)
 
 
@@ -61,16 +61,16 @@ def test_a_policy_that_loads_early(run: Run) -> None:
     stats, trace = run(predictor="learned")
     assert stats.policy == "learned-prefetch"
     row = simulate(trace, stats.policy, SLOTS, Simulation())
-    accesses, hits = stats.hit_count
+    accesses, hits = stats.total.hit_count
     assert hits / accesses <= row.hit_rate + 0.01
-    assert (hits + stats.late) / accesses == pytest.approx(row.hit_rate, abs=0.1)
+    assert (hits + stats.total.late) / accesses == pytest.approx(row.hit_rate, abs=0.1)
 
 
 def test_learned_without_prefetch_is_learned_keep(run: Run) -> None:
     stats, trace = run(policy="learned-prefetch", prefetch=False)
     assert stats.policy == "learned-keep"
     row = simulate(trace, "learned-keep", SLOTS, Simulation())
-    assert stats.hit_count.rate == pytest.approx(row.hit_rate, abs=1e-9)
+    assert stats.total.hit_count.rate == pytest.approx(row.hit_rate, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_profile_warms_the_first_tokens(
             decode(engine, story_ids(engine, STORIES[0]), 100)
             stats = engine.expert_stats()
             assert stats is not None
-            return (stats.hit_count.hits + stats.late) / stats.hit_count.accesses
+            return (stats.total.hit_count.hits + stats.total.late) / stats.total.hit_count.accesses
 
     profile = tmp_path / "p.json"
     cold = first_hit_rate(profile)

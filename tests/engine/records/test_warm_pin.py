@@ -58,7 +58,7 @@ def test_it_happens_and_says_so(
     assert stats.after_pin is not None
     assert 512 <= stats.before_pin.accesses < 512 + 2 * NUM_LAYERS
     sums = zip(stats.before_pin, stats.after_pin, strict=True)
-    assert tuple(a + b for a, b in sums) == stats.hit_count
+    assert tuple(a + b for a, b in sums) == stats.total.hit_count
     lines = [line for line in capfd.readouterr().err.splitlines() if "warm pin" in line]
     assert len(lines) == 1
     assert re.search(r"note: warm pin: the most used 2 experts .* after 5\d\d lookups", lines[0])
@@ -86,7 +86,7 @@ def test_one_that_did_not_happen_is_told_at_the_end(run: Run) -> None:
     assert stats.before_pin is None
     (note,) = engine.exit_notes
     assert note == (
-        f"no warm pin in RAM: there were {stats.hit_count.accesses} lookups of experts, and it is"
+        f"no warm pin in RAM: there were {stats.total.accesses} lookups of experts, and it is"
         " due at 100000"
     )
 
@@ -99,8 +99,8 @@ def test_a_set_by_frequency_starts_full_and_learns(run: Run) -> None:
     assert learned.before_pin is not None
     assert learned.before_pin.hits > 0
     assert learned.fills >= 4 * NUM_LAYERS
-    assert learned.hit_count.hits > 1.1 * first.hit_count.hits
-    assert learned.bytes_read < learned.hit_count.accesses * learned.layers[0].expert_bytes
+    assert learned.total.hit_count.hits > 1.1 * first.total.hit_count.hits
+    assert learned.bytes_read < learned.total.hit_count.accesses * learned.layers[0].expert_bytes
     assert all(len(layer.pinned) == 4 for layer in learned.layers)
 
 
@@ -168,7 +168,7 @@ def test_streamed_experts_are_where_the_policy_has_them(load: Load, quick_demo: 
     assert not before.uses.any()
     assert (after.resident.sum(axis=1) == 4).all()
     assert after.counts is not None
-    for layer, counts in enumerate(after.counts):
+    for layer, counts in enumerate(each.total for each in after.counts):
         assert counts.hits + counts.late + counts.loads == counts.accesses > 0
         assert after.uses[layer].sum() >= counts.accesses
 

@@ -26,11 +26,11 @@ from sharpi.experts.stats.stats_file import (
 
 def test_sums_and_rates() -> None:
     run = a_run()
-    assert run.hit_count == HitCount(200, 180)
-    assert run.hit_count.rate == 0.9
+    assert run.total.hit_count == HitCount(200, 180)
+    assert run.total.hit_count.rate == 0.9
     assert (run.prompt.accesses, run.decode.accesses) == (80, 120)
-    assert (run.loads, run.late, run.bytes_read, run.fills) == (10, 10, 200_000, 3)
-    assert run.stall_seconds == pytest.approx(0.2)
+    assert (run.total.loads, run.total.late, run.bytes_read, run.fills) == (10, 10, 200_000, 3)
+    assert run.total.stall_seconds == pytest.approx(0.2)
     assert run.per_token(run.decode.loads) == 6 / 4
     assert replace(run, num_tokens=0).per_token(3) is None
     assert run.prediction is not None
@@ -44,7 +44,7 @@ def test_top_experts() -> None:
     assert first.top() == (TopExpert(2, 0.7), TopExpert(1, 0.2), TopExpert(0, 0.1))
     assert [each.expert for each in even.top(2)] == [0, 1]
     assert idle.top() == ()
-    assert idle.hit_count.rate is None
+    assert idle.total.hit_count.rate is None
 
 
 def test_text_says_everything() -> None:

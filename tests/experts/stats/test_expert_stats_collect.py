@@ -59,8 +59,8 @@ def test_pins_and_predictions(files: ExpertFiles) -> None:
     assert [len(layer.pinned) for layer in stats.layers[:-1]] == [2] * (len(MOE_LAYERS) - 1)
     assert stats.before_pin is not None
     assert stats.after_pin is not None
-    assert stats.before_pin.accesses + stats.after_pin.accesses == stats.hit_count.accesses
-    assert stats.before_pin.hits + stats.after_pin.hits == stats.hit_count.hits
+    assert stats.before_pin.accesses + stats.after_pin.accesses == stats.total.hit_count.accesses
+    assert stats.before_pin.hits + stats.after_pin.hits == stats.total.hit_count.hits
     assert 0 < stats.before_pin.hits < stats.before_pin.accesses
     found = stats.prediction
     assert found is not None

@@ -6,7 +6,6 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
-from sharpi.experts.native.store_abi import StoreCounts
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
 from sharpi.experts.stats.stats import (
     ExpertStats,
@@ -46,16 +45,10 @@ class GpuReport:
         return {n: tuple(np.flatnonzero(each.slot_of >= 0).tolist()) for n, each in states.items()}
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        tables = self._layers.tables
-        counts, states = tables.words.read_phases(), tables.words.read_states()
-        return {
-            n: (self._total(n, counts[n]).loads, list(self._pinned(n, each)))
-            for n, each in states.items()
-        }
+        return {each.layer: (each.total.loads, list(each.pinned)) for each in self._layer_stats()}
 
     def hit_count(self) -> HitCount:
-        counts = self._layers.tables.words.read_phases()
-        return sum_of(self._total(n, each) for n, each in counts.items()).hit_count
+        return sum_of(each.total for each in self._layer_stats()).hit_count
 
     def stats(
         self,
@@ -69,10 +62,8 @@ class GpuReport:
         `predicts`: routes are predicted now; None without a predictor. `before_pin` counts the
         lookups before the most used experts were pinned, and `notes` are further notes.
         """
-        tables, rules = self._layers.tables, self._layers.rules
-        counts, states = tables.words.read_phases(), tables.words.read_states()
-        totals = {number: each.total for number, each in counts.items()}
-        layers = tuple(self._layer(number, counts[number], states[number]) for number in counts)
+        rules, layers = self._layers.rules, self._layer_stats()
+        totals = {n: each.total for n, each in self._layers.tables.words.read_phases().items()}
         return ExpertStats(
             model=run.model,
             tier="VRAM",
@@ -84,7 +75,7 @@ class GpuReport:
             num_beside=run.num_beside,
             layers=layers,
             before_pin=before_pin,
-            after_pin=None if before_pin is None else _since(before_pin, layers),
+            after_pin=before_pin and sum_of(each.total for each in layers).since(before_pin),
             prediction=None if predicts is None else self._prediction(totals, is_on=predicts),
             skew=run.skew,
             notes=(
@@ -96,36 +87,20 @@ class GpuReport:
         )
 
     def view(self, num_tokens: int) -> ExpertView:
-        tables = self._layers.tables
-        counts, states = tables.words.read_phases(), tables.words.read_states()
+        states, layers = self._layers.tables.words.read_states(), self._layer_stats()
         return ExpertView(
             layers=tuple(states),
             slots=tuple(map(self._layers.num_slots, states)),
             resident=np.stack([each.slot_of >= 0 for each in states.values()]),
             uses=np.stack([each.uses.astype(np.int64) for each in states.values()]),
             num_tokens=num_tokens,
-            counts=tuple(self._as_store(number, each) for number, each in counts.items()),
+            counts=layers,
         )
 
-    def _as_store(self, number: int, counts: PhaseSlotCounts) -> StoreCounts:
-        """Converts counts to those of an expert store: bytes copied over the bus count as read."""
-        total = self._total(number, counts)
-        return StoreCounts(
-            accesses=total.accesses,
-            hits=total.hits,
-            late=total.late,
-            loads=total.loads,
-            loaded_bytes=total.bytes_loaded,
-            stall_ns=int(1e9 * total.stall_seconds),
-            prefetched=total.prefetched,
-            prefetch_used=total.prefetch_used,
-            wasted_bytes=total.wasted_bytes,
-            fills=self._fills(number, counts),
-            bytes_read=self._bytes_read(number, counts),
-        )
-
-    def _total(self, number: int, counts: PhaseSlotCounts) -> PhaseCounts:
-        return sum_of((self._prompt(number, counts), self._phase(number, counts.decode)))
+    def _layer_stats(self) -> tuple[LayerStats, ...]:
+        words = self._layers.tables.words
+        counts, states = words.read_phases(), words.read_states()
+        return tuple(self._layer(number, counts[number], states[number]) for number in counts)
 
     def _bytes_read(self, number: int, counts: PhaseSlotCounts) -> int:
         moved = counts.total.over_bus - counts.total.fills + self._fills(number, counts)
@@ -199,11 +174,6 @@ class GpuReport:
             failed=0,
             bytes_moved=sum(each.early_loads * sizes[i] for i, each in counts.items()),
         )
-
-
-def _since(before: HitCount, layers: tuple[LayerStats, ...]) -> HitCount:
-    total = sum_of(layer.total for layer in layers)
-    return HitCount(total.accesses - before.accesses, total.hits - before.hits)
 
 
 def _miss_mode_notes(counts: SlotCounts) -> list[str]:
