@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpi.engine.engine import Engine
-from sharpi.experts.stats.stats import sum_of
+from sharpi.experts.layer_stats import sum_of
 
 _MOST_ROWS = 16  # more are a prompt
 _COUNTED = 8  # every so many steps, the distinct experts are counted

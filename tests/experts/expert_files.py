@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpi.experts.layer_stats import PhaseCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
 from sharpi.experts.native.store_abi import LayerLayout, PieceLayout, StoreLayout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.stats.stats import PhaseCounts
 
 LAYERS, EXPERTS, K = 4, 8, 2
 PIECE_BYTES = ((5000, 5000, 9003), (), (4096, 8192, 100), (70_001, 70_001, 1_500_000))

@@ -1,13 +1,7 @@
 """Expert stats of invented runs."""
 
-from sharpi.experts.stats.stats import (
-    ExpertStats,
-    HitCount,
-    LayerStats,
-    PhaseCounts,
-    PredictionStats,
-    SkewStats,
-)
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, SkewStats
 
 EXPERT_BYTES = 1000
 

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from sharpi.cli.output.tables import Column, left, output_console, print_table, right
 from sharpi.cli.output.terminal import fitted
+from sharpi.experts.layer_stats import LayerStats
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
-from sharpi.experts.stats.stats import ExpertStats, LayerStats
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
 from sharpi.units import format_bytes
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.slot_tiers import PinMonitor
+from sharpi.experts.layer_stats import LayerStats
 from sharpi.experts.native.feed import ExpertFeed, FeedCounts
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
@@ -26,7 +27,7 @@ from sharpi.experts.policy_choice import (
 from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
-from sharpi.experts.stats.stats import ExpertStats, LayerStats
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import (
     ExpertView,
     MappedUses,

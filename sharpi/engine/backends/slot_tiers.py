@@ -8,9 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import SlotTier
+from sharpi.experts.layer_stats import HitCount
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
-from sharpi.experts.stats.stats import ExpertStats, HitCount, PredictionStats
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 from sharpi.system.process import print_running_note
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.errors import ModelFileError
+from sharpi.experts.layer_stats import LayerStats
 from sharpi.experts.native import store_abi as abi
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store_abi import (
@@ -22,7 +23,6 @@ from sharpi.experts.native.store_abi import (
     StoreLayout,
     StoreTotals,
 )
-from sharpi.experts.stats.stats import LayerStats
 from sharpi.system.files import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sharpi.errors import ModelFileError
-from sharpi.experts.stats.stats import PhaseCounts
+from sharpi.experts.layer_stats import PhaseCounts
 from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.native import check_layouts, declare
 from sharpi.ops.cpu.library import load_library

@@ -6,19 +6,11 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, sum_of
 from sharpi.experts.native.feed import FeedCounts
 from sharpi.experts.native.remote import RemoteExperts
 from sharpi.experts.native.store import ExpertStore
-from sharpi.experts.stats.stats import (
-    ExpertStats,
-    HitCount,
-    LayerStats,
-    PhaseCounts,
-    PredictionStats,
-    RemoteStats,
-    SkewStats,
-    sum_of,
-)
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, RemoteStats, SkewStats
 
 
 class RunFacts(Struct, frozen=True):

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import to_builtins
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.stats import ExpertStats, LayerStats, PhaseCounts, PredictionStats
+from sharpi.experts.layer_stats import LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 from sharpi.experts.stats.stats_text import layer_line, summary_lines, tier_lines
 from sharpi.system.files import read_bounded, write_or_warn
 

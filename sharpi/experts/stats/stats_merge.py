@@ -9,15 +9,8 @@ from msgspec import structs
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from sharpi.experts.stats.stats import (
-    ExpertStats,
-    HitCount,
-    LayerStats,
-    PhaseCounts,
-    PredictionStats,
-    RemoteStats,
-    sum_of,
-)
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, sum_of
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, RemoteStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
 

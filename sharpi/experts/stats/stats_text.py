@@ -2,15 +2,8 @@
 
 from collections.abc import Iterator
 
-from sharpi.experts.stats.stats import (
-    ExpertStats,
-    HitCount,
-    LayerStats,
-    PhaseCounts,
-    PredictionStats,
-    RemoteStats,
-    SkewStats,
-)
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats, RemoteStats, SkewStats
 from sharpi.units import format_bytes
 
 

@@ -16,7 +16,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import DeviceError
-from sharpi.experts.stats.stats import LayerStats
+from sharpi.experts.layer_stats import LayerStats
 from sharpi.settings import (
     ExpertConfig,
     GenerationRequest,

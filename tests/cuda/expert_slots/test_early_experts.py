@@ -17,7 +17,8 @@ from sharpi.engine.backends.parts import gpu_tier_of
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence as TokenSequence
-from sharpi.experts.stats.stats import PhaseCounts, PredictionStats
+from sharpi.experts.layer_stats import PhaseCounts
+from sharpi.experts.stats.stats import PredictionStats
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.settings import ExpertConfig, Miss, RunConfig
 from sharpi.trial import TRIAL_TOKENS

@@ -12,7 +12,8 @@ from expert_runs import a_layer, a_run
 from msgspec.structs import replace
 
 from sharpi.errors import StatsFileError
-from sharpi.experts.stats.stats import ExpertStats, HitCount, LayerStats, PhaseCounts, TopExpert
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, TopExpert
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_file import (
     contradiction,
     format_stats,

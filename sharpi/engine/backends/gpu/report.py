@@ -6,15 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
+from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, sum_of
 from sharpi.experts.policy_choice import DEFAULT_PREDICTOR
-from sharpi.experts.stats.stats import (
-    ExpertStats,
-    HitCount,
-    LayerStats,
-    PhaseCounts,
-    PredictionStats,
-    sum_of,
-)
+from sharpi.experts.stats.stats import ExpertStats, PredictionStats
 from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 from sharpi.ops.cuda.expert_slots.slot_state import (
     PhaseSlotCounts,

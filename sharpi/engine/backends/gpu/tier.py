@@ -11,8 +11,9 @@ from sharpi.engine.backends.gpu.report import GpuReport
 from sharpi.engine.backends.gpu.slots import GpuSlots, HostFilling
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.slot_tiers import announce_pin, missed_pin
+from sharpi.experts.layer_stats import HitCount
 from sharpi.experts.policy_trials import prefetch_note
-from sharpi.experts.stats.stats import ExpertStats, HitCount
+from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_collect import ExpertView, RunFacts
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
