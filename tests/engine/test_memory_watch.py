@@ -3,11 +3,10 @@
 import os
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
-from streamed_models import DEMO, GREEDY, NUM_LAYERS, PROMPT, decode
+from streamed_models import DEMO, GREEDY, REFERENCES, decode
 
 from sharpi.engine import memory_watch
 from sharpi.engine.engine import Engine
@@ -19,6 +18,7 @@ pytestmark = pytest.mark.native
 MIB = 1 << 20
 LEAST, MOST = 48 * MIB, 1000 * MIB
 TAKEN, TOKENS = 50, 2000
+MODEL, SLOTS, IDS = REFERENCES / "qwen3moe.gguf", 3, list(range(3, 43))
 
 
 class Others:
@@ -127,19 +127,18 @@ def test_text_stays_the_same_while_memory_is_taken_and_returned(
     script: Script, load: Callable[..., Engine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"context_size": 2304, "num_threads": 2}
-    expected = decode(load(DEMO, **options), max_tokens=TOKENS)
-    engine = load(DEMO, moe_slots=9, **options)
+    expected = decode(load(MODEL, **options), IDS, TOKENS)
+    engine = load(MODEL, moe_slots=SLOTS, **options)
     assert engine._tier is not None
-    generation = engine.session().generate(PROMPT, replace(GREEDY, max_tokens=TOKENS))
-    slots = list[int]()
-    for number, _ in enumerate(generation):
-        if number % (TOKENS // TAKEN // 2) == 0:
-            slots.append(sum(engine._tier.store.slots))
+    most = sum(engine._tier.store.slots)
+    generation = engine.session().generate(IDS, replace(GREEDY, max_tokens=TOKENS))
+    taken = 0
+    for _ in generation:
+        if sum(engine._tier.store.slots) == (most if script.free else 0):
+            taken += script.free > 0
             script.free = 0 if script.free else 4 * LEAST
     assert generation.ids == expected
-    assert sum(before > after for before, after in pairwise(slots)) > TAKEN * 0.8
-    assert sum(before < after for before, after in pairwise(slots)) > TAKEN * 0.8
-    assert (min(slots), max(slots)) == (0, 9 * NUM_LAYERS)
+    assert taken > TAKEN
     assert capsys.readouterr().err.count("expert slots gave back") == 1
 
 
