@@ -14,7 +14,7 @@ from kernel_build import build_kernels
 from type_groups import build_defines
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
-from sharpi.device.gpu_kernels import kernel_source
+from sharpi.device.gpu_kernels import defines, kernel_source
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.errors import DeviceError
 
@@ -210,5 +210,6 @@ def launch_regions(launch: Launch) -> Iterator[Region]:
 @cache
 def _kernel(kernel: Kernel, text: str, checked: bool, is_a_tests: bool) -> CpuKernel:
     """Builds the kernel, with line numbers at once for a test's own text: most have a fault."""
-    build = partial(build_kernels, text, build_defines(kernel), checked)
+    names = defines(kernel.quant_type, kernel.size) if is_a_tests else build_defines(kernel)
+    build = partial(build_kernels, text, names, checked)
     return CpuKernel(kernel.entry, build(is_a_tests), partial(build, True))

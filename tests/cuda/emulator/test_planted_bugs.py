@@ -51,27 +51,6 @@ BUGS = [
         RACE,
     ),
     Bug(
-        "warps' sums of one group on those of the group before",
-        cases.rms_norm,
-        "parts[g % 2]",
-        "parts[0]",
-        RACE,
-    ),
-    Bug(
-        "no barrier before the groups' scales are read",
-        cases.rms_norm,
-        "  __syncthreads();\n  for (int i = threadIdx.x; i < set",
-        "  for (int i = threadIdx.x; i < set",
-        RACE,
-    ),
-    Bug(
-        "a column too many",
-        cases.rms_norm,
-        "i < set * width;",
-        "i <= set * width;",
-        RACE,
-    ),
-    Bug(
         "barriers in two branches",
         cases.rms_norm,
         "__syncthreads();\n  const int lane",
@@ -114,13 +93,6 @@ BUGS = [
         "in argument 1",
     ),
     Bug(
-        "every lane stores",
-        cases.matvec,
-        "if (at.lane == 0 && t < count",
-        "if (t < count",
-        RACE,
-    ),
-    Bug(
         "a word from where words do not begin",
         cases.matvec,
         "uint32_t next = load_word(p - past);\n  const uint32_t last",
@@ -142,24 +114,10 @@ BUGS = [
         RACE,
     ),
     Bug(
-        "no fence before a head goes back",
-        cases.heads,
-        "second = __fmaf_rn(b, cosines[i], __fmul_rn(a, sines[i]));\n  }\n  __syncwarp();",
-        "second = __fmaf_rn(b, cosines[i], __fmul_rn(a, sines[i]));\n  }",
-        RACE,
-    ),
-    Bug(
         "no fence before groups are compared",
         cases.route,
         "group_strength(choice + g * size, size, counts_two);\n  __syncwarp();",
         "group_strength(choice + g * size, size, counts_two);",
-        RACE,
-    ),
-    Bug(
-        "no fence after the scores",
-        cases.route,
-        "keys[i] = order_of(choice[e]);\n  }\n  __syncwarp();",
-        "keys[i] = order_of(choice[e]);\n  }",
         RACE,
     ),
     Bug(
@@ -212,24 +170,10 @@ BUGS = [
         "a write of another block before",
     ),
     Bug(
-        "the state is changed before it is copied",
-        cases.slot_route,
-        "ids[token.num_before * used + t];\n  __syncthreads();",
-        "ids[token.num_before * used + t];",
-        RACE,
-    ),
-    Bug(
         "two warps copy the same words",
         cases.slot_route,
         "int(threadIdx.x) + threads - int(blockDim.x)",
         "int(threadIdx.x) % kWarp",
-        RACE,
-    ),
-    Bug(
-        "the state goes back before it is decided",
-        cases.slot_route,
-        "  __syncthreads();\n  copy_state(memory.words, what.state, experts);",
-        "  copy_state(memory.words, what.state, experts);",
         RACE,
     ),
     Bug(
@@ -244,13 +188,6 @@ BUGS = [
         cases.experts_f16_product,
         "__syncthreads();\n    if (has_next) next.load",
         "if (has_next) next.load",
-        RACE,
-    ),
-    Bug(
-        "the next step on the one that is multiplied",
-        cases.experts_f16_product,
-        "now = 1 - now;",
-        "",
         RACE,
     ),
     Bug(
@@ -273,13 +210,6 @@ BUGS = [
         "if (column >= from.columns) return;",
         "",
         "behind the end|outside",
-    ),
-    Bug(
-        "rows behind the last",
-        cases.experts_f16_product,
-        "min(row, rows - 1)",
-        "row",
-        "behind the end|outside|of another block",
     ),
     Bug(
         "items behind the last",
