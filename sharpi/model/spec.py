@@ -19,7 +19,7 @@ from sharpi.resources import models_folder
 
 RopePairing = Literal["half", "interleaved"]
 RopeUse = Literal["always", "flagged", "never"]
-RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2"]
+RecurrentKind = Literal["none", "short_convolution", "delta_net", "mamba2", "kimi_delta"]
 HeadNorms = Literal["before_rope", "after_rope", "length_after_rope", "none"]
 
 

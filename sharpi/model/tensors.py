@@ -59,9 +59,10 @@ class TensorSource(Struct, frozen=True):
         return self.vector(name, *sizes) if self.has(name) else None
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Returns a small tensor as float32; it must have this shape."""
+        """Returns a small tensor as float32; it must have this shape, but for sizes of 1."""
         tensor = self.tensor(name)
-        self._check(tensor, shape)
+        if [size for size in tensor.shape if size > 1] != [size for size in shape if size > 1]:
+            self._check(tensor, shape)
         return self._floats(tensor).reshape(shape)
 
     def matrix(self, name: str, shape: tuple[int | None, int], *, is_scaled: bool = True) -> Matrix:

@@ -284,7 +284,8 @@ class Ops(Protocol[X]):
         """Computes the gated delta rule for each head: (num_value_heads * value_dim,).
 
         qkv is (2 * num_key_heads * key_dim + num_value_heads * value_dim,). q and k are scaled to
-        unit length, then q is divided by sqrt(key_dim). beta and alpha are (num_value_heads,). The
+        unit length, then q is divided by sqrt(key_dim). beta and alpha are
+        (num_value_heads,); alpha has key_dim values for each head if keys decay by themselves. The
         decay is that of `DecayRates` with x = alpha. S = decay S, S += k sigmoid(beta) (v - k S),
         out = q S.
         """

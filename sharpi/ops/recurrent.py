@@ -18,10 +18,14 @@ HeadOrder: TypeAlias = Literal["grouped", "tiled"]
 
 
 class DecayRates(Struct, frozen=True):
-    """The parameters of each head's decay: e^(a * softplus(x + dt_bias)) for an input x."""
+    """The parameters of each head's decay: e^(a * softplus(x + dt_bias)) for an input x.
+
+    With a `floor` below 0 it is e^(floor * sigmoid(-a * (x + dt_bias))).
+    """
 
     a: npt.NDArray[np.float32]  # (heads,), below 0
-    dt_bias: npt.NDArray[np.float32]  # (heads,)
+    dt_bias: npt.NDArray[np.float32]  # (heads,), or (heads * key_dim,) if each key decays by itself
+    floor: float = 0.0
 
 
 class ConvolutionShape(Struct, frozen=True):
@@ -45,7 +49,7 @@ class ConvolutionShape(Struct, frozen=True):
 
 
 class DeltaNetShape(Struct, frozen=True):
-    """The shape of a gated delta net layer (arXiv 2412.06464).
+    """The shape of a gated delta net layer (arXiv 2412.06464), or of Kimi's (arXiv 2510.26692).
 
     Its state is a matrix (key_dim, value_dim) for each value head, stored in panels.
     """
@@ -58,6 +62,7 @@ class DeltaNetShape(Struct, frozen=True):
     # Value head h uses key head h // (value heads / key heads), or "tiled": h % key heads.
     head_order: HeadOrder = "grouped"
     epsilon: float = 1e-6  # epsilon of the norms of queries and keys
+    decays_by_key: bool = False  # Kimi's: each key of a head's state has a decay of its own
 
     @property
     def width(self) -> int:
@@ -71,7 +76,8 @@ class DeltaNetShape(Struct, frozen=True):
     @property
     def step_width(self) -> int:
         """The floats per token for gate, output and rates, without those of the convolution."""
-        return 3 * self.num_value_heads * self.value_dim + 4 * self.num_value_heads
+        rates = self.key_dim if self.decays_by_key else 1
+        return self.num_value_heads * (3 * self.value_dim + 3 + rates)
 
     def key_head(self, value_head: int) -> int:
         """Returns the index of the key head that value head `value_head` uses."""

@@ -48,13 +48,14 @@ def convolve(
 
 
 def delta_step(
-    state: FloatArray, q: FloatArray, k: FloatArray, v: FloatArray, decay: float, beta: float
+    state: FloatArray, q: FloatArray, k: FloatArray, v: FloatArray, decay: FloatArray, beta: float
 ) -> tuple[FloatArray, FloatArray]:
     """Computes one token of one head of a gated delta net; returns q S (values,) and the state S.
 
-    S = decay S, then S += k beta (v - k S). state is (keys, values), q and k (keys,), v (values,).
+    S = decay S, then S += k beta (v - k S). state is (keys, values), q and k (keys,), v (values,),
+    decay (1,) or (keys,).
     """
-    state = np.float32(decay) * state
+    state = decay[:, None] * state
     correction = np.float32(beta) * (v - k @ state)
     state = state + np.outer(k, correction)
     return q @ state, state
@@ -114,7 +115,10 @@ class ReferenceRecurrent:
         q, k, v = _heads(qkv, key_heads, key_heads, (shape.num_value_heads, shape.value_dim))
         q = unit_length(q, shape.epsilon) * np.float32(shape.key_dim**-0.5)
         k = unit_length(k, shape.epsilon)
-        decay, beta = np.exp(rates.a * softplus(alpha + rates.dt_bias)), sigmoid(beta)
+        x = (alpha + rates.dt_bias).reshape(len(alpha), shape.num_value_heads, -1)
+        a = rates.a[:, None]
+        decay = np.exp(rates.floor * sigmoid(-a * x) if rates.floor < 0 else a * softplus(x))
+        beta = sigmoid(beta)
         state = self._state(shape, shape.num_value_heads, shape.key_dim, shape.value_dim)
         out = np.empty_like(v)
         for t, h in np.ndindex(*out.shape[:2]):

@@ -944,6 +944,27 @@ CASES = (
         num_seeds=300,
     ),
     Case(
+        "kimi-linear",
+        "KimiLinearForCausalLM",
+        SIGMOID_ROUTER
+        | {
+            "layer_types": ["linear_attention", "full_attention"],
+            "mlp_layer_types": ["dense", "sparse"],
+            "num_key_value_heads": 4,
+            "kv_lora_rank": 40,
+            "qk_nope_head_dim": 24,
+            "qk_rope_head_dim": 16,
+            "v_head_dim": 20,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 1,
+            "linear_head_dim": 16,
+            "linear_num_heads": 4,
+        },
+        rename="as_kimi_linear",
+        num_seeds=100,
+    ),
+    Case(
         "step35",
         "Step3p7ForConditionalGeneration",
         {

@@ -59,6 +59,29 @@ def as_nemotron_h(folder: Path) -> None:
     path.write_text(json.dumps(kept))
 
 
+def as_kimi_linear(folder: Path) -> None:
+    """Kimi Linear as it was released: kinds of layers and sizes of KDA in a table of their own."""
+    config = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    dense = re.compile(r"block_sparse_moe\.(?=(gate|up|down)_proj)")
+    renamed = {dense.sub("mlp.", name): tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    kinds = list(enumerate(config["layer_types"], start=1))
+    _set_config(
+        folder,
+        linear_attn_config={
+            "full_attn_layers": [layer for layer, kind in kinds if kind == "full_attention"],
+            "kda_layers": [layer for layer, kind in kinds if kind == "linear_attention"],
+            "head_dim": config["linear_head_dim"],
+            "num_heads": config["linear_num_heads"],
+            "short_conv_kernel_size": config["linear_conv_kernel_dim"],
+        },
+        first_k_dense_replace=config["mlp_layer_types"].count("dense"),
+        num_shared_experts=1,
+        model_type="unknown",
+    )
+
+
 def as_internlm2(folder: Path) -> None:
     """A Llama as InternLM2: queries, keys and values of each KV head in one matrix, other names."""
     tensors = load_file(folder / "model.safetensors")

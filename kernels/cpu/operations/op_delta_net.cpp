@@ -23,7 +23,7 @@ class DeltaNet : public RecurrentHeads {
 
  private:
   struct Token {
-    alignas(64) float query[kMaxKeys], key[kMaxKeys];
+    alignas(64) float query[kMaxKeys], key[kMaxKeys], decays[kMaxKeys], recall[kMaxKeys];
     float decay, beta;
   };
 
@@ -38,7 +38,8 @@ class DeltaNet : public RecurrentHeads {
         isa_.vectors->delta_step({state + column * p_.key_dim, tokens[i].query, tokens[i].key,
                                   value + column, out + column, p_.key_dim,
                                   std::min(kStatePanel, p_.value_dim - column), tokens[i].decay,
-                                  tokens[i].beta});
+                                  tokens[i].beta, p_.by_key ? tokens[i].decays : nullptr,
+                                  tokens[i].recall});
       }
   }
 
@@ -48,8 +49,20 @@ class DeltaNet : public RecurrentHeads {
                               1.f / std::sqrt(float(p_.key_dim)));
     isa_.vectors->unit_length(row + keys_, out.key, p_.key_dim, p_.epsilon, 1.f);
     const size_t gate = size_t(token) * p_.value_heads + head;
-    out.decay = std::exp(p_.a[head] * softplus(p_.alpha[gate] + p_.dt_bias[head]));
     out.beta = 1.f / (1.f + std::exp(-p_.beta[gate]));
+    if (!p_.by_key) {
+      out.decay = decay(p_.a[head], p_.alpha[gate] + p_.dt_bias[head]);
+      return;
+    }
+    const float *alpha = p_.alpha + gate * p_.key_dim, *bias = p_.dt_bias + head * p_.key_dim;
+    for (int k = 0; k < p_.key_dim; k++) {
+      out.decays[k] = decay(p_.a[head], alpha[k] + bias[k]);
+      out.recall[k] = out.decays[k] * out.key[k];
+    }
+  }
+  float decay(float a, float x) const {
+    if (p_.floor < 0.f) return std::exp(p_.floor / (1.f + std::exp(a * x)));
+    return std::exp(a * softplus(x));
   }
   size_t width() const { return 2 * keys_ + p_.value_heads * p_.value_dim; }
   int key_head(int head) const {

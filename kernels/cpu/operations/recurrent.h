@@ -25,7 +25,8 @@ struct ConvolutionParams {
 
 // out (T, value_heads, value_dim): the gated delta rule, each head on its own; state (value_heads)
 // in panels of kStatePanel values, (key_dim)[panel] each, values rounded up to 16. Queries and keys
-// are normalised to unit length, and queries then divided by sqrt(key_dim).
+// are normalised to unit length, and queries then divided by sqrt(key_dim). With `by_key`, alpha is
+// (T, value_heads, key_dim) and dt_bias (value_heads, key_dim): each key decays by itself.
 struct DeltaNetParams {
   const float* qkv;      // (T, 2 * key_heads * key_dim + value_heads * value_dim)
   const float* beta;     // (T, value_heads) before the sigmoid
@@ -35,6 +36,8 @@ struct DeltaNetParams {
   float* out;
   int64_t state_offset;
   int32_t key_heads, value_heads, key_dim, value_dim;
+  int32_t by_key;
+  float floor;    // if below 0, decay = e^(floor * sigmoid(-a * (alpha + dt_bias)))
   int32_t tiled;  // 1: value head h has key head h % key_heads; 0: h / (value_heads / key_heads)
   float epsilon;
 };

@@ -63,6 +63,7 @@ constexpr int kStatePanel = 32;
 
 // One token of one panel of a gated delta net's head:
 // state = decay * state, then state += key outer beta * (value - key . state); out = query . state.
+// Each key decays by itself where `decays` is given.
 struct DeltaStep {
   float* state;
   const float *query, *key;  // (keys)
@@ -70,6 +71,7 @@ struct DeltaStep {
   float* out;                // (values)
   int keys, values;          // values: at most kStatePanel
   float decay, beta;
+  const float *decays, *recall;  // (keys); null, or each key's decay, and that times the key
 };
 
 // One token of one panel of a Mamba-2 head:

@@ -69,10 +69,11 @@ inline void over_keys(int keys, Each each) {
 
 // The panel is N vectors wide. All fields of `s` are copied first: the compiler cannot know that a
 // store into the state leaves them alone.
-template <int N>
+template <int N, bool kByKey>
 void delta_panel(const DeltaStep& s) {
   constexpr int kWidth = N * kOwnLanes;
-  const float *const query = s.query, *const key = s.key;
+  const float *const query = s.query, *const key = s.key, *const decays = s.decays;
+  const float* const recall = kByKey ? s.recall : key;
   float* const state = s.state;
   const float decay = s.decay;
   Own recalled[N], correction[N], out[N];
@@ -80,17 +81,18 @@ void delta_panel(const DeltaStep& s) {
   over_keys(s.keys, [&](int k, int c) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++)
-      sum.chain[c][n] += key[k] * load_own(state + k * kWidth + n * kOwnLanes);
+      sum.chain[c][n] += recall[k] * load_own(state + k * kWidth + n * kOwnLanes);
   });
   sum.total(recalled);
   load_values<N>(s.value, s.values, correction);
-  for (int n = 0; n < N; n++) correction[n] = s.beta * (correction[n] - decay * recalled[n]);
+  for (int n = 0; n < N; n++)
+    correction[n] = s.beta * (correction[n] - (kByKey ? recalled[n] : decay * recalled[n]));
   sum = {};
   over_keys(s.keys, [&](int k, int c) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++) {
       float* at = state + k * kWidth + n * kOwnLanes;
-      const Own next = decay * load_own(at) + key[k] * correction[n];
+      const Own next = (kByKey ? decays[k] : decay) * load_own(at) + key[k] * correction[n];
       store_own(at, next);
       sum.chain[c][n] += query[k] * next;
     }
@@ -99,8 +101,14 @@ void delta_panel(const DeltaStep& s) {
   store_values<N>(s.out, out, s.values);
 }
 
+template <int N>
+void delta_of_width(const DeltaStep& s) {
+  s.decays ? delta_panel<N, true>(s) : delta_panel<N, false>(s);
+}
+
 void delta_step(const DeltaStep& s) {
-  s.values > kLanes ? delta_panel<2 * kLanes / kOwnLanes>(s) : delta_panel<kLanes / kOwnLanes>(s);
+  s.values > kLanes ? delta_of_width<2 * kLanes / kOwnLanes>(s)
+                    : delta_of_width<kLanes / kOwnLanes>(s);
 }
 
 template <int N>

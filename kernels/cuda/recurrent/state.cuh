@@ -76,6 +76,14 @@ struct StateTile {
     for (int i = 0; i < kHeld; i++)
       values[i] = __fmaf_rn(key[first_key() + i], value, __fmul_rn(decay, values[i]));
   }
+  // The same with a decay for each key.
+  __device__ __forceinline__ void write(const float* key, const float* decay, float value) {
+#pragma unroll
+    for (int i = 0; i < kHeld; i++) {
+      const int k = first_key() + i;
+      values[i] = __fmaf_rn(key[k], value, __fmul_rn(decay[k], values[i]));
+    }
+  }
 };
 
 // Partial sums of every warp, by value; `whole` returns the total once all warps have written and

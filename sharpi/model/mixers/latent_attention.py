@@ -72,11 +72,12 @@ class LatentAttentionSettings(Struct, frozen=True):
     """The sizes and settings of one layer's latent attention."""
 
     kv_shape: AttentionShape
-    rope: Rope
+    rope: Rope | None  # None if no values are rotated
     hidden_size: int
     norm_epsilon: float
     query_rank: int  # the width of the compressed queries; 0 if queries are not compressed
     plain_dim: int  # how many leading values of a query head are not rotated
+    rotated_dim: int  # of the others, which all heads share in keys
     value_dim: int
     temperature: Temperature | None = None
 
@@ -95,14 +96,14 @@ class LatentAttentionSettings(Struct, frozen=True):
         return LatentAttention(
             settings=self,
             query=self._load_query(tensors),
-            compress=tensors.matrix("attn_kv_a_mqa", (latent + self.rope.dims, hidden)),
+            compress=tensors.matrix("attn_kv_a_mqa", (latent + self.rotated_dim, hidden)),
             latent_norm=load_norm(tensors, "attn_kv_a_norm", self.norm_epsilon, latent),
             matrices=load_head_matrices(tensors, heads, self.plain_dim, self.value_dim, latent),
             output=tensors.matrix("attn_output", (hidden, heads * self.value_dim)),
         )
 
     def _load_query(self, tensors: TensorSource) -> "QueryProjection":
-        width = self.kv_shape.num_heads * (self.plain_dim + self.rope.dims)
+        width = self.kv_shape.num_heads * (self.plain_dim + self.rotated_dim)
         rank = self.query_rank
         if not rank:
             return QueryProjection(tensors.matrix("attn_q", (width, self.hidden_size)))
@@ -135,7 +136,7 @@ class LatentAttention(Struct, frozen=True):
         """Returns attention's result before `output`, (num_heads * value_dim,), for h (hidden,)."""
         s = self.settings
         queries, compressed = self._project(ops, h)
-        latent, shared = ops.split(compressed, [s.latent_dim, s.rope.dims])
+        latent, shared = ops.split(compressed, [s.latent_dim, s.rotated_dim])
         key = ops.join(self.latent_norm.apply(ops, latent), angles.rotate(shared, 1, s.rope))
         query = self._absorb(ops, queries, angles)
         if s.temperature is not None:
@@ -159,7 +160,7 @@ class LatentAttention(Struct, frozen=True):
         Returns for each head the query for the latent vector, then the rotated query.
         """
         s, heads = self.settings, self.settings.kv_shape.num_heads
-        plain, rotated = ops.split(queries, [s.plain_dim, s.rope.dims], heads)
+        plain, rotated = ops.split(queries, [s.plain_dim, s.rotated_dim], heads)
         rotated = angles.rotate(rotated, heads, s.rope)
         return ops.join(ops.head_linear(plain, self.matrices.keys), rotated, heads)
 
@@ -177,6 +178,7 @@ class LatentAttentionReader:
     ) -> None:
         self._reader, self._epsilon = reader, norm_epsilon
         self._is_interleaved = spec.rope_pairing == "interleaved"
+        self._rotates = spec.rope_use != "never"
         self._scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
         self._heads = reader.per_layer("attention.head_count")
         self._latent = reader.count("attention.kv_lora_rank", MAX_KEY_DIM)
@@ -199,11 +201,12 @@ class LatentAttentionReader:
                 scale=self._sharpness() / math.sqrt(self._head_dim),
                 values_in_keys=True,
             ),
-            rope=self._rope(),
+            rope=self._rope() if self._rotates else None,
             hidden_size=self._reader.hidden_size,
             norm_epsilon=self._epsilon,
             query_rank=self._reader.integer("attention.q_lora_rank", 0),
             plain_dim=self._head_dim - self._rotated,
+            rotated_dim=self._rotated,
             value_dim=self._value_dim,
             temperature=self._temperature,
         )

@@ -83,6 +83,10 @@ def _recurrent(
         from sharpi.model.mixers.recurrent import read_short_convolution
 
         return read_short_convolution(reader, layer)
+    if spec.recurrent == "kimi_delta":
+        from sharpi.model.mixers.kimi_delta import read_kimi_delta
+
+        return read_kimi_delta(reader, norm_epsilon, layer)
     if spec.recurrent == "mamba2":
         from sharpi.model.mixers.recurrent import read_mamba2
 

@@ -271,8 +271,8 @@ class DeltaNetParams(Structure):
     _fields_ = (
         ("qkv", c_void_p), ("beta", c_void_p), ("alpha", c_void_p), ("a", c_void_p),
         ("dt_bias", c_void_p), ("out", c_void_p), ("state_offset", c_int64), ("key_heads", c_int32),
-        ("value_heads", c_int32), ("key_dim", c_int32), ("value_dim", c_int32), ("tiled", c_int32),
-        ("epsilon", c_float),
+        ("value_heads", c_int32), ("key_dim", c_int32), ("value_dim", c_int32), ("by_key", c_int32),
+        ("floor", c_float), ("tiled", c_int32), ("epsilon", c_float),
     )  # fmt: skip
 
 

@@ -128,7 +128,8 @@ class RecurrentRecorder(Tape):
             alpha=alpha, a=rates.a, dt_bias=rates.dt_bias,
             state_offset=self._states.offsets[shape], key_heads=shape.num_key_heads,
             value_heads=shape.num_value_heads, key_dim=shape.key_dim, value_dim=shape.value_dim,
-            tiled=shape.head_order == "tiled", epsilon=shape.epsilon,
+            tiled=shape.head_order == "tiled", epsilon=shape.epsilon, by_key=shape.decays_by_key,
+            floor=rates.floor,
         )  # fmt: skip
 
     def mamba2(

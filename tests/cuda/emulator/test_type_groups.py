@@ -41,6 +41,7 @@ def test_other_kernels_are_built_for_what_is_launched() -> None:
         ("split_attention", (64, 128, 256, 512)),
         ("tiled_attention", (64, 128, 256, 512)),
         ("delta_net", (16, 32, 128)),
+        ("kimi_delta", (16, 32, 128)),
         ("mamba2", (16, 32, 128)),
     ],
 )

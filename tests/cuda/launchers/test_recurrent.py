@@ -37,6 +37,8 @@ SHAPES: dict[str, RecurrentShape] = {
     "delta net, odd heads": DeltaNetShape(0, 3, 3, 10, 21),
     "delta net, long keys": DeltaNetShape(0, 1, 1, 200, 8),
     "delta net, longest keys": DeltaNetShape(0, 1, 1, 1000, 8),
+    "delta net, decays of keys": DeltaNetShape(0, 2, 2, 40, 24, decays_by_key=True),
+    "delta net, decays with a floor": DeltaNetShape(0, 2, 2, 16, 16, decays_by_key=True),
     "mamba2": Mamba2Shape(0, 4, 2, 32, 16),
     "mamba2, real head": Mamba2Shape(0, 2, 1, 64, 128),
     "mamba2, odd heads": Mamba2Shape(0, 6, 3, 7, 10),
@@ -58,9 +60,9 @@ class Case:
     want: Floats = field(repr=False)
 
 
-def _rates(rng: np.random.Generator, heads: int) -> DecayRates:
-    a, dt_bias = -np.exp(rng.standard_normal(heads)), rng.standard_normal(heads)
-    return DecayRates(a.astype(np.float32), dt_bias.astype(np.float32))
+def _rates(rng: np.random.Generator, heads: int, keys: int = 1, floor: float = 0.0) -> DecayRates:
+    a, dt_bias = -np.exp(rng.standard_normal(heads)), rng.standard_normal(heads * keys)
+    return DecayRates(a.astype(np.float32), dt_bias.astype(np.float32), floor)
 
 
 def _convolution(shape: ConvolutionShape, ops: ReferenceOps, rng: np.random.Generator) -> Case:
@@ -77,12 +79,14 @@ def _convolution(shape: ConvolutionShape, ops: ReferenceOps, rng: np.random.Gene
 
 
 def _delta_net(shape: DeltaNetShape, ops: ReferenceOps, rng: np.random.Generator) -> Case:
-    heads = shape.num_value_heads
-    inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in (shape.width, heads, heads)]
-    rates = _rates(rng, heads)
+    heads, keys = shape.num_value_heads, shape.key_dim if shape.decays_by_key else 1
+    widths = (shape.width, heads, heads * keys)
+    inputs = [rng.standard_normal((TOKENS, n), np.float32) for n in widths]
+    rates = _rates(rng, heads, keys, -5.0 if keys == 16 else 0.0)
 
     def start(spans: list[Span], out: Span, state_slice: StateSlice, tokens: int) -> Launch:
-        return recurrent.delta_net(*spans, out, state_slice, shape=shape, tokens=tokens)
+        sizes = {"shape": shape, "tokens": tokens, "floor": rates.floor}
+        return recurrent.delta_net(*spans, out, state_slice, **sizes)
 
     qkv, beta, alpha = inputs
     want = ops.delta_net(qkv, beta, alpha, rates, shape)

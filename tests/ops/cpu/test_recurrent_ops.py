@@ -26,9 +26,9 @@ def tokens(count: int) -> list[int]:
     return [int(i) for i in np.random.default_rng(count).integers(0, VOCAB, count)]
 
 
-def rates(rng: np.random.Generator, heads: int) -> DecayRates:
-    a, dt_bias = -np.exp(rng.standard_normal(heads)), rng.standard_normal(heads)
-    return DecayRates(a.astype(np.float32), dt_bias.astype(np.float32))
+def rates(rng: np.random.Generator, heads: int, keys: int = 1, floor: float = 0.0) -> DecayRates:
+    a, dt_bias = -np.exp(rng.standard_normal(heads)), rng.standard_normal(heads * keys)
+    return DecayRates(a.astype(np.float32), dt_bias.astype(np.float32), floor)
 
 
 def convolution(shape: ConvolutionShape, *, silu: bool = True, has_bias: bool = True) -> Model:
@@ -46,8 +46,9 @@ def convolution(shape: ConvolutionShape, *, silu: bool = True, has_bias: bool = 
 
 def delta_net(shape: DeltaNetShape) -> Model:
     rng, heads = np.random.default_rng(3), shape.num_value_heads
-    into = [matrix(rng, rows, HIDDEN) for rows in (shape.width, heads, heads)]
-    decays = rates(rng, heads)
+    keys = shape.key_dim if shape.decays_by_key else 1
+    into = [matrix(rng, rows, HIDDEN) for rows in (shape.width, heads, heads * keys)]
+    decays = rates(rng, heads, keys, -5.0 if keys == 16 else 0.0)
 
     def model(ops: Any) -> Any:
         qkv, beta, alpha = ops.linear(ops.embed(TABLE, 8.0), into)
@@ -82,6 +83,8 @@ SHAPES: dict[str, RecurrentShape] = {
     "delta net, tiled": DeltaNetShape(0, 2, 6, 16, 16, "tiled"),
     "delta net, real head": DeltaNetShape(0, 1, 1, 128, 128),
     "delta net, odd heads": DeltaNetShape(0, 3, 3, 10, 21),
+    "delta net, decays of keys": DeltaNetShape(0, 2, 2, 24, 40, decays_by_key=True),
+    "delta net, decays with a floor": DeltaNetShape(0, 2, 2, 16, 16, decays_by_key=True),
     "mamba2": Mamba2Shape(0, 4, 2, 32, 16),
     "mamba2, real head": Mamba2Shape(0, 2, 1, 64, 128),
     "mamba2, odd heads": Mamba2Shape(0, 6, 3, 7, 10),

@@ -78,20 +78,23 @@ def delta_net(
     *,
     shape: DeltaNetShape,
     tokens: int,
+    floor: float = 0.0,
 ) -> Launch:
     """Applies the gated delta rule (see Ops.delta_net) to out (T, value heads * value_dim).
 
-    qkv is (T, width), beta and alpha are (T, value heads), a and dt_bias (value heads,). The key
-    size is at most 1024.
+    qkv is (T, width), beta and alpha are (T, value heads), a and dt_bias (value heads,). If keys
+    decay by themselves, alpha and dt_bias have key_dim values for each head. The key size is at
+    most 1024.
     """
     sizes = (shape.num_key_heads, shape.num_value_heads, shape.key_dim, shape.value_dim)
     return Launch.of(
-        _kernel("delta_net", shape.key_dim),
+        _kernel("kimi_delta" if shape.decays_by_key else "delta_net", shape.key_dim),
         (-(-shape.value_dim // _TILE), shape.num_value_heads, state_slice.num_sequences),
         _THREADS,
         (
             *(qkv, beta, alpha, a, dt_bias, out, *state_slice.arguments, tokens, *sizes),
             *(whole_vectors(shape.value_dim), shape.head_order == "tiled", shape.epsilon),
+            *((floor,) if shape.decays_by_key else ()),
         ),
         [out, state_slice.memory],
     )

@@ -64,6 +64,7 @@ class RecurrentOnGpu:
             lambda step: recurrent.delta_net(
                 rec.of(qkv), rec.of(beta), rec.of(alpha), span(rates.a), span(rates.dt_bias),
                 rec.of(out), self._state_slice(shape, step), shape=shape, tokens=step.tokens,
+                floor=rates.floor,
             )
         )  # fmt: skip
         return out
