@@ -19,6 +19,7 @@ from sharpi.device.counting import CountingDevice
 from sharpi.device.launch import Launch
 from sharpi.engine.backends.gpu.part import GpuPart
 from sharpi.engine.backends.gpu.slots import GpuSlots
+from sharpi.engine.backends.recorded_part import PartModel
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.header import TensorInfo
 from sharpi.gguf.metadata import Metadata
@@ -157,7 +158,8 @@ def count(name: str, layers: int, *disabled: Any, slots: int = 0) -> Counter[str
     config = read_config(file).for_context(_CONTEXT)
     settings = EngineSettings(_CONTEXT, 512, "int8", "portable", 1, 1, disabled=disabled)
     weights, few = load_weights(file, config), _slots(config, slots) if slots else None
-    part = GpuPart(CountingDevice(), config, weights, settings, slots=few)
+    own = PartModel(config, weights, settings, range(config.num_layers))
+    part = GpuPart(CountingDevice(), own, slots=few)
     return Counter(
         each.kernel.file if isinstance(each, Launch) else type(each).__name__
         for each in part.calls_of_token(_CONTEXT - 1)

@@ -10,7 +10,7 @@ import numpy as np
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.draft_head import HeadPart
 from sharpi.engine.backends.model_part import StepOfPart, Values
-from sharpi.engine.backends.recorded_part import ModelMemory
+from sharpi.engine.backends.recorded_part import ModelMemory, PartModel
 from sharpi.engine.cluster.step_message import read_step, step_body
 from sharpi.engine.engine import Engine
 from sharpi.engine.runner import Runner
@@ -102,12 +102,15 @@ def remote_model(engine: Engine, num_ranks: int) -> SimpleNamespace:
     start, end = first[0], config.num_layers
     own, late, output = (
         CpuPart(
-            config,
-            weights,
-            settings,
-            layers=layers,
-            has_output=layers.start == end,
-            keeps_hidden=layers.start == end and config.has_head,
+            PartModel(
+                config,
+                weights,
+                settings,
+                layers,
+                embeds=layers.start == 0,
+                has_output=layers.start == end,
+                keeps_hidden=layers.start == end and config.has_head,
+            )
         )
         for layers in (range(start), range(start, end), range(end, end))
     )

@@ -4,24 +4,20 @@ Prefill and decode are the same program with different numbers of tokens.
 """
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sharpi.engine.backends.model_part import Segment, StepOfPart, Values
-from sharpi.engine.backends.recorded_part import RecordedPart, program_limits
+from sharpi.engine.backends.recorded_part import PartModel, RecordedPart, new_pool, program_limits
 from sharpi.engine.kv.window_pages import windows_of
 from sharpi.hardware.memory import probe_memory
-from sharpi.model.config import ModelConfig
-from sharpi.model.transformer import Transformer
-from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import KvCache, StateMemory
 from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer, place_pages
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.cpu.recorder_tape import Buffer
-from sharpi.ops.recurrent import num_states
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -50,41 +46,22 @@ class KeptInputs:
 
 
 class CpuPart(RecordedPart[Program]):
-    """Runs `layers`; embeds the tokens if layer 0 is among them.
-
-    With `pool` it uses the threads of another part on this machine; that part closes them. With
-    `keeps_hidden`, `hidden` holds every token's values after the output norm.
-    """
+    """Runs `own` on the CPU; with `pool` on the threads of another part, which closes them."""
 
     is_host_memory = True
     cache: KvCache
     states: StateMemory
 
     def __init__(
-        self,
-        config: ModelConfig,
-        weights: ModelWeights,
-        settings: EngineSettings,
-        *,
-        layers: range | None = None,
-        has_output: bool | None = None,
-        tier: "ExpertTier | None" = None,
-        pool: ThreadPool | None = None,
-        keeps_router_logits: bool = False,
-        keeps_hidden: bool = False,
+        self, own: PartModel, tier: "ExpertTier | None" = None, pool: ThreadPool | None = None
     ) -> None:
-        super().__init__(config, weights, settings, layers, has_output)
-        self._keeps_router_logits, self._keeps_hidden = keeps_router_logits, keeps_hidden
-        self._tier = tier
-        shapes = [shape for shape in config.attention if shape.layer in self._layers]
-        windows = windows_of(config) if settings.window_pages else ()
-        self.cache = KvCache(shapes, settings.num_pages, settings.kv_types, windows)
-        num_threads = max(settings.num_threads, settings.num_batch_threads)
+        super().__init__(own)
+        self._tier, settings = tier, own.settings
+        windows = windows_of(own.config) if settings.window_pages else ()
+        self.cache = KvCache(own.attention, settings.num_pages, settings.kv_types, windows)
         self._owns_pool = pool is None
-        self._pool = pool or ThreadPool(num_threads, settings.places)
-        shapes_of_states = [s for s in config.states if s.layer in self._layers]
-        count = num_states(settings.num_parallel, settings.max_drafts)
-        self.states = StateMemory(shapes_of_states, count)
+        self.pool = pool or new_pool(settings)
+        self.states = StateMemory(own.states, settings.num_states)
         self._is_placed = False
         self._inputs = StepArrays(
             settings.batch_size, settings.num_parallel, settings.pages_per_sequence
@@ -113,7 +90,7 @@ class CpuPart(RecordedPart[Program]):
             assert isinstance(step.incoming, np.ndarray)  # no GPU precedes this part
             program.incoming[: len(step.incoming)] = step.incoming
         self._run(program, step.segments)
-        return program.logits[: num_outputs if self._gives_outputs else num_tokens]
+        return program.logits[: num_outputs if self._own.gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """Writes `segment` into the next step as sequence `row`."""
@@ -141,12 +118,12 @@ class CpuPart(RecordedPart[Program]):
         s = self._settings
         threads = s.num_threads if is_decode else s.num_batch_threads
         if self._tier is None:
-            program.run(self._step, self._pool, threads)
+            program.run(self._step, self.pool, threads)
             return
         predicts = self._tier.begin_step(segments, count)
         self._step.num_predicted = count if predicts and is_decode else 0
         start = time.perf_counter()
-        program.run(self._step, self._pool, threads)
+        program.run(self._step, self.pool, threads)
         self._tier.end_step(count, time.perf_counter() - start)
 
     def largest(self) -> int:
@@ -157,54 +134,36 @@ class CpuPart(RecordedPart[Program]):
 
     @property
     def hidden(self) -> Values:
-        """A view of the latest step's hidden states (tokens, hidden); needs `keeps_hidden`."""
+        """A view of the latest step's hidden states (tokens, hidden), if they are kept."""
         assert self._latest is not None
         return self._latest.hidden[: self._step.num_tokens]
 
-    @property
-    def pool(self) -> ThreadPool:
-        return self._pool
-
     def interrupt(self, *, wanted: bool = True) -> None:
-        self._pool.interrupt(wanted=wanted)
+        self.pool.interrupt(wanted=wanted)
 
     @property
     def progress(self) -> float:
-        return self._pool.progress
+        return self.pool.progress
 
     def _record(self, max_outputs: int) -> Program:
-        s = self._settings
+        s, own = self._settings, self._own
         limits = program_limits(s, s.batch_size, max_outputs, drops_keys=s.kv_keep > 0)
         feed = None if self._tier is None or self._tier.is_mapped else self._tier.feed
-        keeps = self._keeps_router_logits
         recorder = Recorder(
-            limits, self.cache, feed, keeps_router_logits=keeps, states=self.states.layout
-        )
-        model: Transformer[Buffer] = Transformer(
-            self._config, self._weights, recorder, trims_last_layer=not keeps,
-            keeps_hidden=self._keeps_hidden,
+            limits, self.cache, feed, keeps_router_logits=own.keeps_router_logits,
+            states=self.states.layout,
         )  # fmt: skip
-        x = self._begin(model, recorder)
-        if self._layers:
-            x = model.layers(x, self._layers)
-        result = model.logits(x) if self._has_output else x
-        program = recorder.finish(result, model.hidden)
+        rows = abi.Rows.OUTPUTS if own.takes_outputs else abi.Rows.TOKENS
+        incoming = partial(recorder.incoming, own.config.hidden_size, rows)
+        program = recorder.finish(*own.record(recorder, incoming))
         if limits.shares_rows and not self._is_placed:
             self._place_weights(program)
             self._is_placed = True
         return program
 
-    def _begin(self, model: Transformer[Buffer], recorder: Recorder) -> Buffer:
-        """Returns the input: embedded tokens for layer 0, else the previous part's values."""
-        if self._layers.start == 0:
-            return model.embed()
-        is_output = self._layers.start == self._config.num_layers and not self._keeps_hidden
-        rows = abi.Rows.OUTPUTS if is_output else abi.Rows.TOKENS
-        return recorder.incoming(self._config.hidden_size, rows)
-
     def _place_weights(self, program: Program) -> None:
         """Moves the weights to the NUMA nodes of the threads that read them, if RAM has room."""
-        spans = program.page_spans(self._pool)
+        spans = program.page_spans(self.pool)
         if sum(span.bytes for span in spans) < probe_memory().total:
             place_pages(spans, self._settings.places)
 
@@ -216,5 +175,5 @@ class CpuPart(RecordedPart[Program]):
 
     def close(self) -> None:
         if self._owns_pool:
-            self._pool.close()
+            self.pool.close()
         self._forget_programs()

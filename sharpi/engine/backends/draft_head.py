@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.engine.backends.model_part import Values
-from sharpi.engine.backends.recorded_part import program_limits
+from sharpi.engine.backends.recorded_part import new_pool, program_limits
 from sharpi.experts.native.feed import ExpertFeed
 from sharpi.experts.native.native_policy import NativePolicy
 from sharpi.experts.native.store import ExpertStore, StoreSettings
@@ -60,9 +60,8 @@ class DraftHead(ABC):
         pool: ThreadPool | None,
     ) -> None:
         self._config, self._weights, self._settings = config, weights, settings
-        num_threads = max(settings.num_threads, settings.num_batch_threads)
         self._owns_pool = pool is None
-        self._pool = pool or ThreadPool(num_threads, settings.places)
+        self._pool = pool or new_pool(settings)
 
     @property
     def context_size(self) -> int:

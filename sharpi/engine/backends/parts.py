@@ -1,14 +1,15 @@
 """Makes the parts that run a model as planned: layers on the CPU first, then those on GPUs."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Memory
 from sharpi.engine.backends.cpu_part import CpuPart
 from sharpi.engine.backends.model_part import ModelPart, SlotTier
-from sharpi.engine.backends.recorded_part import PartCache, RecordedPart
+from sharpi.engine.backends.recorded_part import PartCache, PartModel, RecordedPart
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.tiers.plan import GpuPlace, TierPlan
@@ -38,12 +39,14 @@ def make_parts(
     for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are this
     machine's layers if other machines run the other layers; no part then computes logits.
     """
-    on_cpu = partial(
-        CpuPart, config, weights, settings, tier=tier, keeps_router_logits=keeps_router_logits
-    )
-    has_output = None if layers is None else False
+    whole = PartModel(
+        config, weights, settings, range(config.num_layers), has_output=layers is None,
+        keeps_router_logits=keeps_router_logits, keeps_hidden=config.has_head and layers is None,
+    )  # fmt: skip
+    first = 0 if layers is None else layers.start
     if not devices or plan is None or not plan.gpus:
-        return [on_cpu(layers=layers, has_output=has_output, keeps_hidden=config.has_head)]
+        here = whole.layers if layers is None else layers
+        return [CpuPart(replace(whole, layers=here, embeds=first == 0), tier)]
     from sharpi.engine.backends.gpu.part import GpuPart
 
     places, embeds, in_ram = plan.gpus, False, None
@@ -51,18 +54,24 @@ def make_parts(
         embeds, in_ram = _embedding(devices[places[0].gpu], places[0], config, weights, slots[0])
     gpus: list[ModelPart] = [
         GpuPart(
-            devices[place.gpu], config, weights, settings,
-            layers=place.layers, embeds=embeds, has_output=has_output,
-            keeps_results=place is not places[-1],
-            slots=own, tier=tier, keeps_router_logits=keeps_router_logits,
-            keeps_hidden=config.has_head, embedding=in_ram,
+            devices[place.gpu], _with_layers(whole, place.layers, embeds=embeds),
+            keeps_results=place is not places[-1], slots=own, tier=tier, embedding=in_ram,
         )
         for place, own in zip(places, slots, strict=True)
     ]  # fmt: skip
-    first = 0 if layers is None else layers.start
     if embeds or 0 < first == places[0].first:
         return gpus
-    return [on_cpu(layers=range(first, places[0].first)), *gpus]
+    on_cpu = _with_layers(whole, range(first, places[0].first), embeds=first == 0)
+    return [CpuPart(on_cpu, tier), *gpus]
+
+
+def _with_layers(whole: PartModel, layers: range, *, embeds: bool) -> PartModel:
+    """Returns the part of `whole` with these layers; only the last one computes logits."""
+    is_last = whole.has_output and layers.stop == whole.config.num_layers
+    keeps_hidden = whole.keeps_hidden and is_last
+    return replace(
+        whole, layers=layers, embeds=embeds, has_output=is_last, keeps_hidden=keeps_hidden
+    )
 
 
 def _embedding(
@@ -86,18 +95,13 @@ def make_output(
 ) -> ModelPart:
     """Returns a part without layers, which computes the logits on the processor of `after`."""
     end = range(config.num_layers, config.num_layers)
+    own = PartModel(config, weights, settings, end, embeds=False, keeps_hidden=config.has_head)
     if isinstance(after, CpuPart):
-        return CpuPart(
-            config, weights, settings, layers=end, has_output=True, pool=after.pool,
-            keeps_hidden=config.has_head,
-        )  # fmt: skip
+        return CpuPart(own, pool=after.pool)
     from sharpi.engine.backends.gpu.part import GpuPart
 
     assert after.device is not None  # parts of this machine are on a CPU or a GPU
-    return GpuPart(
-        after.device, config, weights, settings, layers=end, embeds=False, has_output=True,
-        keeps_hidden=config.has_head,
-    )  # fmt: skip
+    return GpuPart(after.device, own)
 
 
 def keys_by_layer(parts: Iterable[ModelPart]) -> dict[int, PartCache]:

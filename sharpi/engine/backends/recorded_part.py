@@ -4,11 +4,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from sharpi.engine.backends.model_part import HostBytes, ModelPart, RemoteLayers, StepRoutes, Values
 from sharpi.model.config import ModelConfig
+from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, StateMemory
+from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
+from sharpi.ops.interface import AttentionShape, Ops, X
+from sharpi.ops.recurrent import RecurrentShape
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -18,40 +24,68 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=StepRoutes)
 
-
 # The keys and values of a part's layers, and the states of its recurrent layers.
 PartCache: TypeAlias = "KvCache | GpuKvCache"
 PartStates: TypeAlias = "StateMemory | GpuStates"
 
 
+class PartModel(Struct, frozen=True, eq=False):
+    """The layers of a model that a part runs, and what it computes before and after them."""
+
+    config: ModelConfig
+    weights: ModelWeights
+    settings: EngineSettings
+    layers: range
+    embeds: bool = True  # else an earlier part gives the input
+    has_output: bool = True  # computes the logits
+    keeps_router_logits: bool = False
+    keeps_hidden: bool = False  # the hidden states of all tokens after the output norm
+
+    @property
+    def gives_outputs(self) -> bool:
+        """True if the result has a row for each output, not for each token."""
+        return self.layers.stop == self.config.num_layers
+
+    @property
+    def takes_outputs(self) -> bool:
+        """True if the input has a row for each output, not for each token."""
+        return not self.layers and not self.keeps_hidden
+
+    @property
+    def attention(self) -> list[AttentionShape]:
+        """The keys and values of the part's layers."""
+        return [shape for shape in self.config.attention if shape.layer in self.layers]
+
+    @property
+    def states(self) -> list[RecurrentShape]:
+        """The states of the part's recurrent layers."""
+        return [shape for shape in self.config.states if shape.layer in self.layers]
+
+    def record(self, recorder: Ops[X], incoming: Callable[[], X]) -> tuple[X, X | None]:
+        """Records a step; returns its result and the hidden states, None unless they are kept."""
+        model: Transformer[X] = Transformer(
+            self.config, self.weights, recorder,
+            trims_last_layer=not self.keeps_router_logits, keeps_hidden=self.keeps_hidden,
+        )  # fmt: skip
+        x = model.embed() if self.embeds else incoming()
+        x = model.layers(x, self.layers) if self.layers else x
+        return model.logits(x) if self.has_output else x, model.hidden
+
+
 class RecordedPart(ModelPart, Generic[P]):
     """A part that records a program for each `max_outputs` at its first use, and replays it.
 
-    `cache` has the keys and values of its layers, and `states` the states of its recurrent layers.
-    With `is_host_memory` any thread may read both while no step writes to them. `_latest` is the
-    program that ran last. It runs `layers`, by default all. With `has_output` it computes the
-    logits, by default if it has the model's last layer.
+    With `is_host_memory` any thread may read `cache` and `states` while no step writes to them.
     """
 
     cache: PartCache
     states: PartStates
     is_host_memory: bool
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        weights: ModelWeights,
-        settings: EngineSettings,
-        layers: range | None,
-        has_output: bool | None,
-    ) -> None:
-        self._config, self._weights, self._settings = config, weights, settings
-        self._layers = range(config.num_layers) if layers is None else layers
-        # The result has a row for each output, not for each token.
-        self._gives_outputs = self._layers.stop == config.num_layers
-        self._has_output = self._gives_outputs if has_output is None else has_output
+    def __init__(self, own: PartModel) -> None:
+        self._own, self._settings = own, own.settings
         self._programs: dict[int, P] = {}
-        self._latest: P | None = None
+        self._latest: P | None = None  # the program that ran last
 
     @abstractmethod
     def _record(self, max_outputs: int) -> P:
@@ -186,6 +220,11 @@ def _shares(
 
 def _size_of_page(*, is_partial: bool) -> Callable[[PartCache], int]:
     return lambda cache: cache.partial_bytes if is_partial else cache.page_bytes
+
+
+def new_pool(settings: EngineSettings) -> ThreadPool:
+    """Starts the threads on which a part runs."""
+    return ThreadPool(max(settings.num_threads, settings.num_batch_threads), settings.places)
 
 
 def program_limits(

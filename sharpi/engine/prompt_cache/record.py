@@ -225,18 +225,16 @@ def opened(path: Path) -> Iterator[tuple[int, int]]:
 
 def write_record(path: Path, record: Record, data: Bytes, time_ns: int) -> None:
     """Writes a record and its time of use atomically; leaves no file if it raises OSError."""
-    header = record.header(checksum_of(data))
     with replacing(path) as descriptor:
-        write_all(descriptor, header)
-        write_all(descriptor, data.data)
+        append_record(descriptor, record, data)
         os.utime(descriptor, ns=(time_ns, time_ns))
 
 
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Writes all of the data; raises OSError."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def append_record(descriptor: int, record: Record, data: Bytes) -> None:
+    """Writes a record at the end of a file; raises OSError."""
+    for rest in (memoryview(record.header(checksum_of(data))), data.data):
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def read_record(path: Path, expected: Record, data: Bytes) -> None:
@@ -252,16 +250,16 @@ def read_record(path: Path, expected: Record, data: Bytes) -> None:
             raise RecordFault("it is of another text")
         if size != HEADER_BYTES + record.num_bytes:
             raise RecordFault("it is cut short, or too long")
-        read_all(descriptor, data, HEADER_BYTES)
-    if checksum_of(data) != checksum:
-        raise RecordFault("it is damaged")
+        read_data(descriptor, data, HEADER_BYTES, checksum)
 
 
-def read_all(descriptor: int, data: Bytes, at: int) -> None:
-    """Fills `data` from offset `at` of a file; raises RecordFault at its end, and OSError."""
+def read_data(descriptor: int, data: Bytes, at: int, checksum: bytes) -> None:
+    """Fills `data` from offset `at` of a file; raises RecordFault for damage, and OSError."""
     rest = data.data
     while rest:
         count = os.preadv(descriptor, [rest], at)
         if not count:
             raise RecordFault("it was cut short while it was read")
         rest, at = rest[count:], at + count
+    if checksum_of(data) != checksum:
+        raise RecordFault("it is damaged")

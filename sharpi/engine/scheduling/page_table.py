@@ -15,7 +15,7 @@ from sharpi.ops.cpu.program import IntArray
 
 
 class CutPages:
-    """Reserves the pages of a cut, at which each head keeps only some KV positions of a prompt.
+    """The pages of a cut, at which each head keeps only some KV positions of a prompt.
 
     `num_dropped` counts the positions that were dropped, 0 before the cut.
     """
@@ -23,17 +23,7 @@ class CutPages:
     def __init__(self, cache: PrefixCache, cut: Cut) -> None:
         self._cache, self._cut = cache, cut
         self._pages: list[CachedPage] = []
-        self.num_dropped = 0
-
-    def findable(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Returns the tokens whose pages may come from the prefix cache.
-
-        They end before the window, whose queries choose the positions to keep.
-        """
-        return tokens[: self._cut.window]
-
-    def is_at(self, length: int) -> bool:
-        return length == self._cut.length
+        self.length, self.num_dropped = cut.length, 0
 
     def reserve(self) -> bool:
         """Reserves the pages of the kept positions; returns False if there are not enough."""
@@ -53,7 +43,7 @@ class CutPages:
 
         The window before the cut has to be one step: the result is 0 if it exceeds the budget.
         """
-        rest = self._cut.length - length
+        rest = self.length - length
         if rest <= 0:
             return budget
         if length < self._cut.window:
@@ -67,16 +57,9 @@ class CutPages:
 
     def drop(self) -> list[CachedPage]:
         """Records that positions were dropped; returns the pages of the kept positions."""
-        self.num_dropped = self._cut.length - self._cut.num_kept
+        self.num_dropped = self.length - self._cut.num_kept
         pages, self._pages = self._pages, []
         return pages
-
-    def may_rewind(self, length: int) -> bool:
-        """Returns True if the cut has happened, and a text of `length` tokens would include it.
-
-        The text can then be shortened to `length` with the pages that it has.
-        """
-        return self.num_dropped > 0 and length >= self._cut.length
 
     def release(self) -> None:
         """Gives back the reserved pages if the cut has not used them."""
@@ -95,9 +78,8 @@ class PageTable:
     are wanted. The prefix cache has keys and values of the first `num_shared` tokens. With
     recurrent layers `length` may be smaller, as a state must be known after these tokens.
 
-    At a `cut` each head keeps only some positions, which are copied to pages of this table alone;
-    `_num_dropped` positions are gone. Such pages are never found as a prefix. The whole pages of
-    the prompt before the cut stay in the prefix cache.
+    At a `cut` each head keeps only some positions, which are copied to pages of this table alone.
+    They are never found as a prefix; the prompt's whole pages before it stay in the prefix cache.
     """
 
     def __init__(
@@ -105,12 +87,12 @@ class PageTable:
     ) -> None:
         self._cache = cache
         self._cut = None if cut is None else CutPages(cache, cut)
-        self._num_dropped = 0
         self._path: list[CachedPage] = []
         self.pages = np.zeros(max_pages, np.int32)
         self.length = 0
         self._state: TableState | None = None
-        known = tokens[:-1] if self._cut is None else self._cut.findable(tokens[:-1])
+        # The queries of the window before a cut choose the positions to keep.
+        known = tokens[:-1] if cut is None else tokens[: min(len(tokens) - 1, cut.window)]
         held = HeldWindows(cache.windows, self._path) if cache.windows.is_on else None
         self._windows: HeldWindows | None = held
         prefix, self.num_shared = cache.reuse(known)
@@ -121,6 +103,10 @@ class PageTable:
     @property
     def num_pages(self) -> int:
         return len(self._path)
+
+    @property
+    def _num_dropped(self) -> int:
+        return 0 if self._cut is None else self._cut.num_dropped
 
     def _begin(self, prefix: Prefix) -> None:
         for page in prefix.whole:
@@ -190,7 +176,7 @@ class PageTable:
             if page is None:
                 return False
             self._append(page)
-        return self._cut is None or not self._cut.is_at(self.length + count) or self._cut.reserve()
+        return self._cut is None or self.length + count != self._cut.length or self._cut.reserve()
 
     def pages_to_come(self, num_tokens: int) -> int:
         """Returns the number of pages that are missing for `num_tokens` tokens and one more."""
@@ -198,10 +184,7 @@ class PageTable:
         return max(0, missing + (self._cut.num_missing if self._cut is not None else 0))
 
     def next_count(self, budget: int) -> int:
-        """Returns the most tokens of the next step: `budget`, or fewer near a cut.
-
-        See `CutPages.next_count`.
-        """
+        """Returns the most tokens of the next step: `budget`, or fewer near a cut."""
         return budget if self._cut is None else self._cut.next_count(self.length, budget)
 
     def segment(
@@ -234,7 +217,7 @@ class PageTable:
             np.array(ids, np.int32), self.length, outputs, self.pages, state, sequence,
             num_drafts, after, self._num_dropped,
         )  # fmt: skip
-        if self._cut is not None and self._cut.is_at(self.length + len(ids)):
+        if self._cut is not None and self.length + len(ids) == self._cut.length:
             return self._cut.added_to(segment)
         return segment
 
@@ -245,7 +228,7 @@ class PageTable:
             self._record(ids)
         if self._state is not None:
             self._state.end_step(len(ids))
-        if self._cut is not None and self._cut.is_at(self.length) and not self._num_dropped:
+        if self._cut and self.length == self._cut.length and not self._num_dropped:
             self._drop(self._cut)
         if self._windows is not None:
             self._windows.hold(self.length, self.length)
@@ -274,14 +257,10 @@ class PageTable:
         self._drop_from(0)
         for page in cut.drop():
             self._append(page)
-        self._num_dropped = cut.num_dropped
 
     def rewind(self, length: int) -> bool:
-        """Shortens the text to `length` tokens after a cut; returns False if that cannot be done.
-
-        It cannot be done without a cut, before the cut, or if `length` would not include the cut.
-        """
-        if self._cut is None or not self._cut.may_rewind(length):
+        """Shortens a text to `length` tokens; returns False unless these include a past cut."""
+        if self._cut is None or not self._num_dropped or length < self._cut.length:
             return False
         self.length = length
         return True

@@ -1,7 +1,6 @@
 """The order of requests: which wait, which run, and which is preempted when KV pages run out."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
 from itertools import count
 
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -15,9 +14,9 @@ _BYTES_BETWEEN = 32 << 20  # read from disk between two steps of other requests
 class RunQueue:
     """The requests that wait, in order of arrival, and up to `max_parallel` that run, oldest first.
 
-    Waiting requests of several clients start in rotation. One request has at most `max_pages`. Each
-    running request has a slot number of its own; `slot_texts` has the computed tokens of the
-    request that ended last in each slot.
+    Any thread may call `put` with a request and `cancel` with the id of one. Waiting requests of
+    several clients start in rotation. One request has at most `max_pages`. Each running request has
+    a slot number of its own; `slot_texts` has the computed tokens of the last request in each slot.
     """
 
     def __init__(self, cache: PrefixCache, max_parallel: int, max_pages: int) -> None:
@@ -27,12 +26,23 @@ class RunQueue:
         self._start_numbers: dict[str, int] = {}  # the number of each client's last start
         self._num_starts = 0
         self.slot_texts: list[list[int]] = [[] for _ in range(max_parallel)]
+        # Each call of these is one step of a deque, which no other thread interrupts.
+        self._arrived, self._cancelled = deque[Request](), deque[RequestId]()
+        self.put, self.cancel = self._arrived.append, self._cancelled.append
 
-    def __iter__(self) -> Iterator[Request]:
-        return iter([*self.waiting, *self.running])
+    @property
+    def num_waiting(self) -> int:
+        """The number of requests that have not begun, or lost their pages."""
+        return len(self.waiting) + len(self._arrived)
 
-    def add(self, requests: Iterable[Request]) -> None:
-        self.waiting += requests
+    def take_in(self) -> list[Request]:
+        """Queues the requests that have come; returns those that are to be cancelled."""
+        if not (self._arrived or self._cancelled):
+            return []
+        # The ids come first, so that the request of each has come, too.
+        cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
+        self.waiting.extend(self._arrived.popleft() for _ in range(len(self._arrived)))
+        return [each for each in (*self.waiting, *self.running) if each.request_id in cancelled]
 
     def remove(self, request: Request) -> None:
         if request.slot is not None and request.num_computed:
@@ -103,36 +113,3 @@ class RunQueue:
         request.release()
         self.running.remove(request)
         self.waiting.appendleft(request)
-
-
-class Inbox:
-    """New requests, and the ids of requests to cancel, on their way to the scheduler.
-
-    Any thread adds to it, and the engine's thread empties it: each call below is one step of a
-    deque or of a counter, which no other thread interrupts.
-    """
-
-    def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
-        self._cancelled: deque[RequestId] = deque()
-        self._numbers = count(1)
-        self.put, self.cancel = self._requests.append, self._cancelled.append
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    @property
-    def has_items(self) -> bool:
-        """True if a request or the id of one has come since the last `empty`."""
-        return bool(self._requests or self._cancelled)
-
-    def number(self) -> RequestId:
-        return RequestId(next(self._numbers))
-
-    def empty(self) -> tuple[list[Request], set[RequestId]]:
-        """Removes and returns the requests and cancelled ids that came since the last call.
-
-        Takes the ids first, so that the request of each has come, too.
-        """
-        cancelled = {self._cancelled.popleft() for _ in range(len(self._cancelled))}
-        return [self._requests.popleft() for _ in range(len(self._requests))], cancelled

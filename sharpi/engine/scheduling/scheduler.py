@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,8 @@ from sharpi.engine.sampling.generation_state import (
 )
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
 from sharpi.engine.scheduling.request import ContextLimit, Request, RequestId
-from sharpi.engine.scheduling.run_queue import Inbox, RunQueue
+from sharpi.engine.scheduling.run_queue import RunQueue
 from sharpi.engine.scheduling.steps import (
-    FaultIsolation,
     Model,
     ScheduledRequest,
     StartedStep,
@@ -65,15 +65,17 @@ class Scheduler:
         self._tokenizer, self._runner = model.tokenizer, model.runner
         self._limit = ContextLimit(model.runner.context_size, shifts=model.config.context_shift)
         self.cache = cache or PrefixCache(model.runner, disk=model.page_store)
-        self._inbox = Inbox()
+        self._numbers = count(1)
         pages = model.runner.settings.pages_per_sequence
         self._run_queue = RunQueue(self.cache, max_parallel, pages)
         self._flight = StepsInFlight(model.runner.num_ranks)
         self._composer = StepComposer(model.runner, self._run_queue, self._fail)
-        self._faults = FaultIsolation()
+        # The requests of a failed step, and at how many computed tokens each is no longer suspected
+        # to be at fault. Until then each runs alone.
+        self._suspects: dict[Request, int] = {}
         self._proposer = model.proposer()
-        self.num_generated_tokens = 0
-        self.num_prefill_tokens = 0
+        self._num_kept = model.runner.settings.kv_keep
+        self.num_generated_tokens = self.num_prefill_tokens = 0
 
     def submit(
         self,
@@ -105,18 +107,15 @@ class Scheduler:
         """Adds the request of a new generation; raises ContextFullError for too long a prompt."""
         tokens = self._limit.fitted(generation_state.prompt)
         generation_state.start()
-        number = self._inbox.number()
-        num_kept = self._runner.settings.kv_keep
-        cut = cut_of(len(tokens), num_kept) if num_kept else None
-        queued = Request(
-            number, generation_state, tokens, on_delta, on_end, on_progress, client, cut
+        number, cut = RequestId(next(self._numbers)), cut_of(len(tokens), self._num_kept)
+        self._run_queue.put(
+            Request(number, generation_state, tokens, on_delta, on_end, on_progress, client, cut)
         )
-        self._inbox.put(queued)
-        return queued.request_id
+        return number
 
     def cancel(self, request_id: RequestId) -> None:
         """Ends a request before the next step; does nothing if it has ended."""
-        self._inbox.cancel(request_id)
+        self._run_queue.cancel(request_id)
 
     def end(self, request_id: RequestId) -> None:
         """Ends a request now, on the engine's thread; does nothing if it has ended."""
@@ -132,7 +131,7 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """The number of requests that have not begun, or lost their pages."""
-        return len(self._run_queue.waiting) + len(self._inbox)
+        return self._run_queue.num_waiting
 
     @property
     def num_running(self) -> int:
@@ -144,36 +143,33 @@ class Scheduler:
         If several ranks run the layers, a call may only begin a step, or only finish one.
         """
         queue, flight = self._run_queue, self._flight
-        has_work = bool(queue.running or queue.waiting or self._inbox or flight)
-        if self._inbox.has_items:
-            self._take_in()
+        has_work = bool(queue.running or queue.num_waiting or flight)
+        self._take_in()
         if queue.waiting:
             queue.admit()
         if batch := self._composer.next(self._candidates()):
             self._begin(self._with_proposals(batch))
         if flight and (flight.is_full or not batch):
-            self._finish(flight.next())
+            self._finish(flight.popleft())
         if self.cache.disk is not None:
             self.cache.disk.queue.copy_some()
         return has_work
 
     def _take_in(self) -> None:
-        requests, cancelled = self._inbox.empty()
-        self._run_queue.add(requests)
-        if cancelled:
-            for request in self._run_queue:
-                if request.request_id in cancelled:
-                    self._end(request, "cancelled")
+        for request in self._run_queue.take_in():
+            self._end(request, "cancelled")
 
     def _candidates(self) -> Sequence[Request]:
-        """Returns the requests that may take part in the next step."""
+        """Returns the requests that may take part in the next step: a suspect, or else all."""
         requests = self._flight.idle(self._run_queue.running)
-        return self._faults.next_alone(requests) if self._faults.goals else requests
+        if not self._suspects:
+            return requests
+        return [request for request in requests if request in self._suspects][:1] or requests
 
     def _with_proposals(self, batch: list[ScheduledRequest]) -> StepProposal:
         """Adds proposed tokens, unless requests of a failed step are being run alone."""
         running = self._run_queue.running
-        if self._faults.goals:
+        if self._suspects:
             self._proposer.pause(running)
             return StepProposal(batch, may_run_ahead=False)
         return self._proposer.propose(batch, min(self._runner.num_ranks, len(running)))
@@ -197,7 +193,7 @@ class Scheduler:
             if not len(segment.outputs):
                 self._computed(scheduled)
         tables = [scheduled.request.table for scheduled in batch]
-        self._flight.add(StartedStep(batch, segments, tables, step, start, proposed))
+        self._flight.append(StartedStep(batch, segments, tables, step, start, proposed))
 
     def _finish(self, started: StartedStep) -> None:
         """Finishes a step, and chooses the next tokens of requests that have not ended since."""
@@ -240,17 +236,20 @@ class Scheduler:
             request.table.drop_rejected()
 
     def _computed(self, scheduled: ScheduledRequest) -> None:
-        scheduled.request.computed(scheduled.num_tokens)
-        if self._faults.goals:
-            self._faults.computed(scheduled.request)
+        request = scheduled.request
+        request.computed(scheduled.num_tokens)
+        if self._suspects and request.num_computed >= self._suspects.get(request, 0):
+            self._suspects.pop(request, None)
 
     def _failed(self, batch: list[ScheduledRequest], error: Exception) -> None:
         """Ends a failed step's request; if it had several, each runs alone to find the cause."""
         if len(batch) == 1:
             self._fail(batch[0].request, error)
             return
-        for scheduled in batch:
-            self._faults.add(scheduled.request, scheduled.num_tokens)
+        for request, num_tokens, *_ in batch:
+            self._suspects[request] = request.num_computed + num_tokens
+            if request.table is not None and not request.table.is_valid:
+                request.release()
 
     def _choose(self, request: Request, choice: Choice) -> None:
         generation_state = request.generation_state
@@ -284,8 +283,7 @@ class Scheduler:
     def _end(self, request: Request, reason: FinishReason, error: Exception | None = None) -> None:
         """Ends a request; an exception of `on_end` is ignored."""
         self._run_queue.remove(request)
-        if self._faults.goals:
-            self._faults.forget(request)
+        self._suspects.pop(request, None)
         request.generation_state.finish_reason = reason
         with suppress(Exception):
             request.on_end(request.generation_state.finish_info(error))

@@ -18,14 +18,13 @@ from sharpi.engine.prompt_cache.record import (
     Bytes,
     Record,
     RecordFault,
-    checksum_of,
+    append_record,
     link_after,
     opened,
     page_links,
     parse_header,
-    read_all,
+    read_data,
     replacing,
-    write_all,
 )
 from sharpi.engine.runner import Runner
 from sharpi.engine.scheduling.prefix_cache import PrefixCache
@@ -43,8 +42,7 @@ def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
     num_bytes = 0
     with replacing(path) as descriptor:
         for record, data in records:
-            write_all(descriptor, record.header(checksum_of(data)))
-            write_all(descriptor, data.data)
+            append_record(descriptor, record, data)
             num_bytes += HEADER_BYTES + record.num_bytes
     return num_bytes
 
@@ -62,9 +60,7 @@ def read_slot(path: Path, key: bytes, memory: ModelMemory) -> Iterator[tuple[Rec
             record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, at))
             _check(record, key, parent, position, memory)
             own = data[: record.num_bytes]
-            read_all(descriptor, own, at + HEADER_BYTES)
-            if checksum_of(own) != checksum:
-                raise RecordFault("it is damaged")
+            read_data(descriptor, own, at + HEADER_BYTES, checksum)
             yield record, own
             at += HEADER_BYTES + record.num_bytes
             parent = link_after(parent, record.tokens)

@@ -170,28 +170,18 @@ class StartedStep(Struct, frozen=True):
         )
 
 
-class StepsInFlight:
-    """The steps that have begun but not ended, at most `num_ranks`."""
+class StepsInFlight(deque[StartedStep]):
+    """The steps that have begun but not ended, at most `num_ranks`; they end in this order."""
 
     def __init__(self, num_ranks: int) -> None:
+        super().__init__()
         self._num_ranks = num_ranks
-        self._steps: deque[StartedStep] = deque()
         self._last_end = 0.0
-
-    def __len__(self) -> int:
-        return len(self._steps)
 
     @property
     def is_full(self) -> bool:
         """True if a step must end before another begins."""
-        return len(self._steps) >= self._num_ranks
-
-    def add(self, started: StartedStep) -> None:
-        self._steps.append(started)
-
-    def next(self) -> StartedStep:
-        """Removes and returns the step that was begun first, which also ends first."""
-        return self._steps.popleft()
+        return len(self) >= self._num_ranks
 
     def seconds_of(self, started: StartedStep) -> float:
         """Returns the duration of a step that has just ended; call it once per step.
@@ -206,9 +196,9 @@ class StepsInFlight:
 
         It returns at most the number of `requests` divided by the number of ranks.
         """
-        if not self._steps and self._num_ranks == 1:
+        if not self and self._num_ranks == 1:
             return list(requests)
-        idle = [each for each in requests if not any(step.awaits(each) for step in self._steps)]
+        idle = [each for each in requests if not any(step.awaits(each) for step in self)]
         return idle[: -(-len(requests) // self._num_ranks)]
 
 
@@ -246,35 +236,6 @@ class TokenProposer:
         """Proposes nothing for these requests until `propose` is called again."""
 
     def end(self, request: Request) -> None: ...
-
-
-class FaultIsolation:
-    """The requests of a failed step, which run alone until the one at fault is found.
-
-    A request is no longer suspected once it has computed, alone, its tokens of that step.
-    """
-
-    def __init__(self) -> None:
-        self.goals: dict[Request, int] = {}  # num_computed at which each is cleared
-
-    def add(self, request: Request, num_tokens: int) -> None:
-        """Adds a request of the failed step, which had `num_tokens` tokens in that step."""
-        self.goals[request] = request.num_computed + num_tokens
-        if request.table is not None and not request.table.is_valid:
-            request.release()
-
-    def next_alone(self, running: Iterable[Request]) -> list[Request]:
-        """Returns the suspect to run now; all of `running` if none of them is suspected."""
-        requests = list(running)
-        return [request for request in requests if request in self.goals][:1] or requests
-
-    def computed(self, request: Request) -> None:
-        """Ends the suspicion of a request if it has computed its tokens of the failed step."""
-        if request.num_computed >= self.goals.get(request, 0):
-            self.forget(request)
-
-    def forget(self, request: Request) -> None:
-        self.goals.pop(request, None)
 
 
 class Model(Protocol):

@@ -109,7 +109,7 @@ def test_a_gpu_with_slots_reads_the_embedding_in_ram(
         if not lends:
             monkeypatch.setattr(miss_capabilities, "page_locked_embedding", lambda *_: None)
         engine = slotted(load)
-        assert engine.model_config.num_layers == len(engine.runner.parts[-1]._layers)
+        assert engine.model_config.num_layers == len(engine.runner.parts[-1]._own.layers)
         assert len(engine.runner.parts) == (1 if lends else 2)
         data = engine.file.tensors["token_embd.weight"]
         assert data.mapped_data is not None

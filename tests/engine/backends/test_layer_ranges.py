@@ -12,7 +12,7 @@ from requantise import copy_metadata, write
 from test_expert_slots import assert_same_as_mapped
 
 from sharpi.engine.backends.cpu_part import CpuPart
-from sharpi.engine.backends.recorded_part import ModelMemory
+from sharpi.engine.backends.recorded_part import ModelMemory, PartModel
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.runner import Runner
@@ -45,7 +45,16 @@ def split_runner(engine: Engine) -> Runner:
     weights = load_weights(engine.file, config)
     end = range(config.num_layers, config.num_layers)
     parts = [
-        CpuPart(config, weights, settings, layers=layers, has_output=layers == end)
+        CpuPart(
+            PartModel(
+                config,
+                weights,
+                settings,
+                layers,
+                embeds=layers.start == 0,
+                has_output=layers == end,
+            )
+        )
         for layers in [*ranges(engine), end]
     ]
     has_states = bool(config.states)

@@ -295,7 +295,7 @@ def test_a_full_disk_is_one_note_and_loses_nothing(
     def fail(*values: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record, "write_all", fail)
+    monkeypatch.setattr(record, "append_record", fail)
     longer = [*PROMPT, *first, *PROMPT[:40]]
     expected, _, _ = ask("qwen3moe", longer)
     answer, cached, notes = ask("qwen3moe", longer, prompt_cache=tmp_path)

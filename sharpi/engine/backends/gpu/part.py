@@ -10,8 +10,8 @@ from sharpi.device.counting import CountingDevice
 from sharpi.device.device import Device
 from sharpi.device.launch import Kernel, Memory
 from sharpi.engine.backends.expert_tier import ExpertTier
-from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory, library_bytes, pages_of
-from sharpi.engine.backends.gpu.part_recorder import GpuPass, GpuPrompts, gpu_passes, record_part
+from sharpi.engine.backends.gpu.part_memory import PartMemory, library_bytes, pages_of, runs_ahead
+from sharpi.engine.backends.gpu.passes import GpuPass, GpuPrompts, gpu_passes
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier, TierSteps
 from sharpi.engine.backends.model_part import (
@@ -23,30 +23,31 @@ from sharpi.engine.backends.model_part import (
     of_outputs,
     step_rows,
 )
-from sharpi.engine.backends.recorded_part import RecordedPart
+from sharpi.engine.backends.recorded_part import PartModel, RecordedPart, program_limits
 from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
 from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
-from sharpi.ops.cuda.recorded import Call
+from sharpi.ops.cuda.recorded import Call, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
+from sharpi.ops.cuda.recorder.recorder import GpuRecorder
+from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
-from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
+from sharpi.ops.cuda.replay.step_outputs import StepOutputs, StepValues, on_host
 from sharpi.tiers.expert_memory import NO_STASH
 from sharpi.tiers.settings import EngineSettings
 
 
 class GpuPart(RecordedPart[GpuProgram]):
-    """Runs `layers`; `embeds` if no earlier part looks up the embedding.
+    """Runs `own` on a GPU.
 
-    With `keeps_hidden` a part with the output also keeps all tokens' values after its norm. With
-    `keeps_results` another GPU runs the next layers, and reads this part's result from this GPU's
-    memory. `slots` describes the layers whose experts are not all on the GPU. `tier` has the RAM
-    slots of experts that the CPU computes; None if RAM holds all experts. `embedding` is
+    With `keeps_results` another GPU runs the next layers, and reads this part's result from this
+    GPU's memory. `slots` describes the layers whose experts are not all on the GPU. `tier` has the
+    RAM slots of experts that the CPU computes; None if RAM holds all experts. `embedding` is
     page-locked RAM where the GPU reads the embedding; None if its own memory has the embedding.
     """
 
@@ -61,39 +62,25 @@ class GpuPart(RecordedPart[GpuProgram]):
     def __init__(
         self,
         device: Device,
-        config: ModelConfig,
-        weights: ModelWeights,
-        settings: EngineSettings,
+        own: PartModel,
         *,
-        layers: range | None = None,
-        embeds: bool = True,
-        has_output: bool | None = None,
         keeps_results: bool = False,
         slots: GpuSlots | None = None,
         tier: ExpertTier | None = None,
-        keeps_router_logits: bool = False,
-        keeps_hidden: bool = False,
         embedding: Memory | None = None,
     ) -> None:
-        super().__init__(config, weights, settings, layers, has_output)
+        super().__init__(own)
         self.device, self._keeps_results = device, keeps_results
-        self._keeps_hidden = keeps_hidden and self._has_output
-        self.hidden = np.zeros((0, config.hidden_size), np.float32)
-        plan = NO_STASH if slots is None or keeps_router_logits else slots.stash
-        self._prompts = GpuPrompts(plan, settings.batch_size)
-        self._own = own = PartLayers(
-            self._layers, embeds, self._has_output, keeps_router_logits, self._keeps_hidden
-        )
-        self._memory = memory = PartMemory(
-            device, config, settings, own, slots, tier, self._prompts.counts,
-            runs_ahead=own.is_whole,
-        )  # fmt: skip
+        self.hidden = np.zeros((0, own.config.hidden_size), np.float32)
+        plan = NO_STASH if slots is None or own.keeps_router_logits else slots.stash
+        self._prompts = GpuPrompts(plan, own.settings.batch_size)
+        self._memory = memory = PartMemory(device, own, slots, tier, self._prompts.counts)
         if embedding is not None:
-            memory.weights.register_mapped(weights.embedding.data, embedding)
+            memory.weights.register_mapped(own.weights.embedding.data, embedding)
         self.cache, self.states, self.gpu_tier = memory.cache, memory.states, memory.gpu_tier
         self._tier_steps = TierSteps(memory.gpu_tier, tier)
-        trims = self._gives_outputs and not (keeps_router_logits or keeps_hidden)
-        self._trims = trims and weights.layers[-1].experts is not None
+        trims = own.gives_outputs and not (own.keeps_router_logits or own.keeps_hidden)
+        self._trims = trims and own.weights.layers[-1].experts is not None
         self._kept: StepRoutes | None = None
 
     @property
@@ -124,17 +111,14 @@ class GpuPart(RecordedPart[GpuProgram]):
         if len(passes) > 1:
             return self._run_passes(program, passes, step.incoming)
         self._kept = None
-        largest = step.wants_largest and self._has_output
-        runs_ahead = largest and step.continues_greedily and self._can_run_ahead
+        largest = step.wants_largest and self._own.has_output
+        is_wanted = largest and step.continues_greedily and runs_ahead(self._own)
+        may = is_wanted and self._memory.features.has("graphs") and self._tier_steps.may_run_ahead
         values = self._run(
             program, step.segments, step.incoming, largest=largest, reads=not self._keeps_results,
-            runs_ahead=runs_ahead and self._tier_steps.may_run_ahead,
+            runs_ahead=may,
         )  # fmt: skip
         return program.results if self._keeps_results else values
-
-    @property
-    def _can_run_ahead(self) -> bool:
-        return self._own.is_whole and self._memory.features.has("graphs")
 
     @property
     def _most_shared(self) -> int:
@@ -149,7 +133,9 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._kept = kept = KeptRoutes(trims=self._trims)
         given = None if incoming is None else on_host(incoming)
         logits: dict[int, Values] = {}
-        hidden = np.zeros((sum(len(each.rows) for each in passes), self._config.hidden_size), "<f4")
+        hidden = np.zeros(
+            (sum(len(each.rows) for each in passes), self._own.config.hidden_size), "<f4"
+        )
         for each in passes:
             own = None if given is None else given[each.rows]
             segments = tuple(each.segments.values())
@@ -157,13 +143,13 @@ class GpuPart(RecordedPart[GpuProgram]):
             values = self._run(program, segments, own)
             logits |= zip(each.segments, np.split(values, ends[:-1]), strict=True)
             kept.add(each.segments, program)
-            if self._keeps_hidden:
+            if self._own.keeps_hidden:
                 hidden[each.rows] = self.hidden
         self.hidden = hidden
         return np.concatenate([logits[row] for row in sorted(logits)])
 
     def _num_rows(self, segment: Segment) -> int:
-        return len(segment.outputs if self._gives_outputs else segment.ids)
+        return len(segment.outputs if self._own.gives_outputs else segment.ids)
 
     def _run(
         self,
@@ -178,22 +164,22 @@ class GpuPart(RecordedPart[GpuProgram]):
     ) -> Values:
         """Runs one pass; experts without a slot are handled by the current miss mode."""
         num_tokens = sum(len(segment.ids) for segment in segments)
-        mode = self._tier_steps.begin(segments, num_tokens)
+        misses, predicts = self._tier_steps.begin(segments, num_tokens)
         sequences = [_inputs(segment) for segment in segments]
         if prompt is not None:
             given = None if incoming is None else on_host(incoming)
-            values = prompt.run(sequences[0], given, misses=mode.misses)
+            values = prompt.run(sequences[0], given, misses=misses)
         else:
             values = program.run(
                 sequences, incoming, largest=largest, reads=reads, runs_ahead=runs_ahead,
-                misses=mode.misses, predicts=mode.predicts,
+                misses=misses, predicts=predicts,
             )  # fmt: skip
             # A step's duration decides about the miss mode. The next one may have begun already.
             if self.gpu_tier is not None and largest:
                 program.largest()
             elif self.gpu_tier is not None and not reads:
                 self.device.synchronise()
-        if self._keeps_hidden:
+        if self._own.keeps_hidden:
             self.hidden = program.read_hidden(num_tokens) if prompt is None else prompt.hidden
         routes = partial(self._slotted_routes, program, segments)
         self._tier_steps.end(
@@ -205,7 +191,9 @@ class GpuPart(RecordedPart[GpuProgram]):
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
         slotted = self._memory.expert_weights.slotted
         assert slotted is not None
-        with_experts = [i for i in self._layers if self._weights.layers[i].experts is not None]
+        with_experts = [
+            i for i in self._own.layers if self._own.weights.layers[i].experts is not None
+        ]
         rows = step_rows(segments, program.routes, trims=self._trims)
         of_layer = dict(zip(with_experts, rows, strict=True))
         return [of_layer[number] for number in slotted.numbers]
@@ -271,11 +259,28 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._grow_cache(num_pages)
 
     def _record(self, max_outputs: int) -> GpuProgram:
-        program = record_part(
-            self.device, self._config, self._weights, self._settings, self._own, self._memory,
-            max_outputs,
-        )  # fmt: skip
-        if max_outputs == self._settings.num_outputs:
+        own, s, memory, device = self._own, self._settings, self._memory, self.device
+        config, limits = own.config, program_limits(s, s.batch_size, max_outputs)
+        sizes = StepSizes(
+            limits.max_tokens, max_outputs, s.num_parallel, s.pages_per_sequence, config.hidden_size
+        )
+        rows = max(limits.max_tokens, max_outputs)
+        recorder = GpuRecorder(
+            Recording(device, limits, memory.weights, memory.routed, memory.features),
+            memory.expert_weights,
+            memory.cache,
+            memory.states,
+            StepInputs(device, sizes, memory.frames),
+            StepOutputs(device, config.num_layers * config.num_experts_per_token * rows),
+            keeps_router_logits=own.keeps_router_logits,
+        )
+
+        def incoming() -> RecordedTensor:
+            x = recorder.incoming(config.hidden_size)
+            return recorder.select_outputs(x) if own.takes_outputs else x
+
+        program = recorder.finish(*own.record(recorder, incoming))
+        if max_outputs == s.num_outputs:
             self._prompts.prepare(program)
         return program
 
@@ -300,7 +305,9 @@ def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: Engi
     Fewer layers need no more. The step is recorded on a device that only counts bytes.
     """
     device = CountingDevice()
-    part = GpuPart(device, config, weights, settings, keeps_hidden=config.has_head)
+    layers = range(config.num_layers)
+    own = PartModel(config, weights, settings, layers, keeps_hidden=config.has_head)
+    part = GpuPart(device, own)
     part.prepare()
     buffers = device.num_bytes - part.held_bytes
     return buffers + library_bytes(config, settings)

@@ -1,14 +1,13 @@
 """PartMemory: what all steps of a part share on a GPU: weights, KV cache, states and slots."""
 
-from collections.abc import Iterable, Mapping
-
-from msgspec import Struct
+from collections.abc import Iterable
 
 from sharpi.device.device import Device
 from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.model_part import Segment
+from sharpi.engine.backends.recorded_part import PartModel
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
@@ -20,7 +19,7 @@ from sharpi.ops.cuda.gpu_weights import GpuStates, GpuWeights
 from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames, layer_bytes
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
-from sharpi.ops.recurrent import num_states, state_bytes
+from sharpi.ops.recurrent import state_bytes
 from sharpi.tiers.expert_memory import KvGrowth
 from sharpi.tiers.settings import EngineSettings
 
@@ -46,35 +45,34 @@ class GpuGrowth:
         """Grows the KV cache to `num_pages`, or to twice its size if that is more.
 
         Call it between steps, after forgetting captured graphs, which hold memory. Raises
-        DeviceError if there is no room even without slots, as when other programs have taken the
-        GPU's memory. The KV cache keeps its contents in that case.
+        DeviceError, with the KV cache as it was, if there is no room even without slots.
         """
-        cache = self._cache
+        cache, layers = self._cache, self._layers
         target = min(self._num_pages, max(num_pages, 2 * cache.num_pages))
-        freed = cache.bytes_of(self._num_pages) - cache.bytes_of(target)
         before = self._num_slots
-        self._grow(target, self._growth.slots_beside(freed))
+        slots = self._growth.slots_beside(cache.bytes_of(self._num_pages) - cache.bytes_of(target))
+        slots = {number: slots[number] for number in layers.numbers}
+        layers.shrink(slots)
+        while not self._has_grown(target, may_fail=any(slots.values())):
+            slots = {number: count // 2 for number, count in slots.items()}
+            layers.shrink(slots)
         self._notes.append(
             f"the KV cache has grown to {target * PAGE_POSITIONS:,} positions: {self._num_slots} of"
             f" {before} slots per layer are left"
         )
 
+    def _has_grown(self, num_pages: int, *, may_fail: bool) -> bool:
+        try:
+            self._cache.grow(num_pages)
+        except DeviceError:
+            if not may_fail:
+                raise
+            return False
+        return True
+
     @property
     def _num_slots(self) -> int:
         return max(self._layers.num_slots(number) for number in self._layers.numbers)
-
-    def _grow(self, num_pages: int, slots: Mapping[int, int]) -> None:
-        """Grows the KV cache; if it does not fit, halves the number of slots until it does."""
-        slots = {number: slots[number] for number in self._layers.numbers}
-        self._layers.shrink(slots)
-        while True:
-            try:
-                return self._cache.grow(num_pages)
-            except DeviceError:
-                if not any(slots.values()):
-                    raise
-            slots = {number: count // 2 for number, count in slots.items()}
-            self._layers.shrink(slots)
 
 
 def pages_of(segments: Iterable[Segment]) -> int:
@@ -82,78 +80,42 @@ def pages_of(segments: Iterable[Segment]) -> int:
     return 1 + max((int(each.pages.max()) for each in segments if each.pages.size), default=-1)
 
 
-class PartLayers(Struct, frozen=True):
-    """The layers that a GPU runs, and whether it also embeds tokens and computes logits."""
-
-    layers: range
-    embeds: bool
-    has_output: bool
-    keeps_router_logits: bool
-    keeps_hidden: bool
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the GPU both embeds tokens and computes logits.
-
-        It can then embed a token that it has chosen itself, before the host knows that token.
-        """
-        return self.embeds and self.has_output
-
-    @property
-    def takes_outputs(self) -> bool:
-        """True if there are no layers, and the input has one row per output, not per token."""
-        return not self.layers and not self.keeps_hidden
-
-
 class PartMemory:
     """A part's weights, KV cache, recurrent states and expert slots in the memory of a GPU.
 
-    `gpu_tier` decides about the slots. `counts` are counts of prompts, for reports. The other
-    arguments are GpuPart's.
+    `gpu_tier` decides about the slots; `counts` are counts of prompts, for reports.
     """
 
     def __init__(
         self,
         device: Device,
-        config: ModelConfig,
-        settings: EngineSettings,
-        own: PartLayers,
+        own: PartModel,
         slots: GpuSlots | None,
         tier: ExpertTier | None,
         counts: PassCounts,
-        *,
-        runs_ahead: bool,
     ) -> None:
+        config, settings = own.config, own.settings
         self.weights = GpuWeights(device)
         self.features = GpuFeatures(settings.disabled)
         source = None if tier is None else tier.feed
         host = HostComputeSettings(settings.num_batch_threads, settings.instruction_set, source)
         wanted = None if slots is None else slots.settings
         self.expert_weights = GpuExpertWeights(device, self.weights, wanted, host)
-        self.gpu_tier: GpuTier | None = None
-        if slots is not None and self.expert_weights.slotted is not None:
-            self.gpu_tier = GpuTier(slots, self.expert_weights.slotted, counts, tier)
+        slotted = self.expert_weights.slotted
         growth = None if slots is None else slots.growth
         num_pages = settings.num_pages if growth is None else growth.first_pages
-        shapes = [shape for shape in config.attention if shape.layer in own.layers]
-        self.frames = _window_frames(config, settings, own.layers)
-        self.cache = GpuKvCache(device, shapes, num_pages, settings.kv_types, self.frames)
+        self.frames = _window_frames(own)
+        self.cache = GpuKvCache(device, own.attention, num_pages, settings.kv_types, self.frames)
+        self.gpu_tier: GpuTier | None = None
         self.growth: GpuGrowth | None = None
-        if growth and self.expert_weights.slotted and self.gpu_tier:
-            self.growth = GpuGrowth(
-                growth,
-                self.cache,
-                self.expert_weights.slotted,
-                settings.num_pages,
-                self.gpu_tier.notes,
-            )
+        if slots is not None and slotted is not None:
+            self.gpu_tier = GpuTier(slots, slotted, counts, tier)
+            if growth is not None:
+                notes = self.gpu_tier.notes
+                self.growth = GpuGrowth(growth, self.cache, slotted, settings.num_pages, notes)
         factor = settings.capacity_factor
-        self.states = GpuStates(
-            device,
-            [shape for shape in config.states if shape.layer in own.layers],
-            num_states(settings.num_parallel, settings.max_drafts),
-            has_backup=bool(factor) or runs_ahead,
-        )
+        has_backup = bool(factor) or runs_ahead(own)
+        self.states = GpuStates(device, own.states, settings.num_states, has_backup=has_backup)
         self.routed: RoutedRows | None = None  # None without a limit of a prompt's routed rows
         if factor is not None and config.is_moe:
             self.routed = RoutedRows(device, factor, self.states, counts)
@@ -163,15 +125,18 @@ class PartMemory:
         return self.cache.num_bytes + self.states.num_bytes
 
 
-def _window_frames(
-    config: ModelConfig, settings: EngineSettings, layers: range
-) -> WindowFrames | None:
+def runs_ahead(own: PartModel) -> bool:
+    """Returns True if a GPU embeds tokens and chooses them, so that it can go on by itself."""
+    return own.embeds and own.has_output
+
+
+def _window_frames(own: PartModel) -> WindowFrames | None:
     """Returns the frames of sliding-window layers; None if all layers have all pages."""
-    own = [layer for layer in gpu_windows_of(config) if layer in layers]
-    if not (own and settings.window_pages):
+    layers = frozenset(layer for layer in gpu_windows_of(own.config) if layer in own.layers)
+    s = own.settings
+    if not (layers and s.window_pages):
         return None
-    num_frames = settings.window_pages + SPARE_FRAMES
-    return WindowFrames(frozenset(own), settings.window, num_frames, settings.batch_size)
+    return WindowFrames(layers, s.window, s.window_pages + SPARE_FRAMES, s.batch_size)
 
 
 def gpu_kv_bytes(
@@ -181,8 +146,7 @@ def gpu_kv_bytes(
 
     Layers outside of `layers` have 0 there, as other machines run them.
     """
-    states = num_states(settings.num_parallel, settings.max_drafts)
-    counts = [states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
+    counts = [settings.num_states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     windows = gpu_windows_of(config) if settings.window_pages else {}
     in_windows = settings.window_pages + SPARE_FRAMES
     for shape in config.attention:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -232,13 +231,6 @@ def _filling_note(trial: Trial[bool]) -> str:
     return f"the experts in VRAM stay as they are for now: {ratio}"
 
 
-class StepMode(NamedTuple):
-    """The miss mode of a step, and whether its layers prefetch the next layer's experts."""
-
-    misses: MissMode = "bus"
-    predicts: bool = False
-
-
 class TierSteps:
     """Begins and ends a GPU's steps for the slots in VRAM and for those in RAM.
 
@@ -250,15 +242,15 @@ class TierSteps:
         self._gpu_tier, self._below = gpu_tier, below
         self._start = self._end = 0.0  # of the last step
 
-    def begin(self, segments: Sequence[Segment], num_tokens: int) -> StepMode:
+    def begin(self, segments: Sequence[Segment], num_tokens: int) -> tuple[MissMode, bool]:
         """Begins a step; returns its miss mode, and whether its layers prefetch experts."""
         self._start, tier = time.perf_counter(), self._gpu_tier
         if tier is not None:
             tier.begin_step(min(segment.position for segment in segments))
         reads_early = self._below is not None and self._below.begin_step(segments, num_tokens)
         if tier is None:
-            return StepMode()
-        return StepMode(tier.mode, reads_early or tier.may_predict(num_tokens))
+            return "bus", False
+        return tier.mode, reads_early or tier.may_predict(num_tokens)
 
     @property
     def may_run_ahead(self) -> bool:

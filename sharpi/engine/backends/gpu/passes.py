@@ -1,66 +1,14 @@
-"""Splits a step for a GPU into passes, and records the step of a part."""
+"""Splits a step for a GPU into passes, and runs prompts layer by layer where that is faster."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sharpi.device.device import Device
-from sharpi.engine.backends.gpu.part_memory import PartLayers, PartMemory
 from sharpi.engine.backends.model_part import Segment, batches
-from sharpi.engine.backends.recorded_part import program_limits
-from sharpi.model.config import ModelConfig
-from sharpi.model.transformer import Transformer
-from sharpi.model.weights import ModelWeights
-from sharpi.ops.cuda.recorded import PassCounts, RecordedTensor
+from sharpi.ops.cuda.recorded import PassCounts
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
-from sharpi.ops.cuda.recorder.recorder import GpuRecorder
-from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram, StashSizes, token_bytes
-from sharpi.ops.cuda.replay.step_inputs import StepInputs, StepSizes
-from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.tiers.expert_memory import StashPlan
-from sharpi.tiers.settings import EngineSettings
-
-
-def record_part(
-    device: Device,
-    config: ModelConfig,
-    weights: ModelWeights,
-    settings: EngineSettings,
-    own: PartLayers,
-    memory: PartMemory,
-    max_outputs: int,
-) -> GpuProgram:
-    """Records the layers `own` of a model, for steps of at most `max_outputs` outputs."""
-    limits = program_limits(settings, settings.batch_size, max_outputs)
-    sizes = StepSizes(
-        tokens=limits.max_tokens,
-        outputs=max_outputs,
-        sequences=settings.num_parallel,
-        num_pages=settings.pages_per_sequence,
-        hidden_size=config.hidden_size,
-    )
-    rows = max(limits.max_tokens, max_outputs)
-    recorder = GpuRecorder(
-        Recording(device, limits, memory.weights, memory.routed, memory.features),
-        memory.expert_weights,
-        memory.cache,
-        memory.states,
-        StepInputs(device, sizes, memory.frames),
-        StepOutputs(device, config.num_layers * config.num_experts_per_token * rows),
-        keeps_router_logits=own.keeps_router_logits,
-    )
-    model: Transformer[RecordedTensor] = Transformer(
-        config, weights, recorder, trims_last_layer=not own.keeps_router_logits,
-        keeps_hidden=own.keeps_hidden,
-    )  # fmt: skip
-    x = model.embed() if own.embeds else recorder.incoming(config.hidden_size)
-    if own.layers:
-        x = model.layers(x, own.layers)
-    elif own.takes_outputs:
-        x = recorder.select_outputs(x)
-    logits = model.logits(x) if own.has_output else x
-    return recorder.finish(logits, model.hidden)
 
 
 class GpuPass(NamedTuple):
