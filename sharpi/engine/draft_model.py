@@ -55,12 +55,7 @@ def _tokens(file: GgufFile) -> list[str]:
 
 
 class DraftModel:
-    """Drafts for any number of sequences; the sequences of ended requests are reused.
-
-    `close` closes the engine of the `runner`. A draft ends before a token that the draft model
-    finds less likely than `min_probability`, and before an id outside `vocab_size`, the size of the
-    main model's vocabulary.
-    """
+    """Drafts for any number of sequences, up to a token unlikely or unknown to the main model."""
 
     def __init__(
         self,
@@ -133,10 +128,7 @@ class ModelDrafter:
 def draft_model_notes(
     config: RunConfig, file: GgufFile, plan: TierPlan, hardware: HardwareInfo
 ) -> Iterator[str]:
-    """Yields sentences on the draft model, if there is one.
-
-    Raises UsageError for another vocabulary, ModelFileError for a file that is no model.
-    """
+    """Yields sentences on the draft model, if any; raises UsageError and ModelFileError."""
     path = config.speculation.draft_model
     if path is None:
         return

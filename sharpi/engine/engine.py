@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """Iterates over pieces of text, never half a character; may be stopped at any time.
-
-    `choices` are the tokens chosen so far, `text` is the part of their text that was yielded. The
-    KV cache stays valid when a caller stops early.
-    """
+    """Iterates over pieces of text, never half a character; may be stopped at any time."""
 
     def __init__(
         self, scheduler: Scheduler, runner: Runner, generation_state: GenerationState
@@ -84,11 +80,7 @@ class Generation:
         return min(done, self.timings.num_prompt_tokens)
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Makes the current step raise KeyboardInterrupt between two layers.
-
-        The tokens of earlier steps stay in the KV cache. The interruption stays in force until a
-        call with `wanted=False`. Any thread may call it.
-        """
+        """Makes steps raise KeyboardInterrupt between two layers while `wanted`; for any thread."""
         self._runner.interrupt(wanted=wanted)
 
     def close(self) -> None:
@@ -135,11 +127,7 @@ class Session:
         *,
         constraint: Constraint | None = None,
     ) -> Generation:
-        """Begins an answer to `prompt_ids`, the tokens of the whole conversation.
-
-        Tokens in the KV cache are not computed again. `constraint` is used for this answer alone.
-        Raises UsageError for ids that the model does not have.
-        """
+        """Begins an answer to the whole conversation; raises UsageError for unknown ids."""
         generation_state = GenerationState(
             self._model.tokenizer, self._model.runner.vocab_size, prompt_ids, request, constraint
         )
@@ -205,11 +193,7 @@ class Engine(Closing):
     def logits(
         self, ids: npt.NDArray[np.int32], num_prompt_tokens: int = 0
     ) -> npt.NDArray[np.float32]:
-        """Computes the logits (tokens, vocabulary) after each of ids (tokens,).
-
-        The first `num_prompt_tokens` count as a prompt, of which `--kv-keep` may drop keys and
-        values. Raises UsageError for ids that the model does not have.
-        """
+        """Computes logits (tokens, vocabulary) after each of ids (tokens,); raises UsageError."""
         if ids.size == 0:
             raise UsageError("there are no token ids; at least one is needed")
         refuse_unknown(ids.tolist(), self.runner.vocab_size)
@@ -232,18 +216,12 @@ class Engine(Closing):
         return None if records is None else records.stats()
 
     def expert_view(self) -> "ExpertView | None":
-        """Returns which experts are resident and used now; None without routed experts.
-
-        It is cheap, but must be called on the engine's thread between two steps.
-        """
+        """Returns which experts are resident and used, between two steps; None without experts."""
         records = self.features.records
         return None if records is None else records.view()
 
     def close(self) -> None:
-        """Writes the records of experts, ends the threads and closes the file.
-
-        `exit_notes` then has lines for the user. A second call does nothing.
-        """
+        """Writes records, ends threads and closes the file, once; `exit_notes` then has lines."""
         self.runner.leave_ranks()
         self.features.close()
         self.runner.close()

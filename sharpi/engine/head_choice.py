@@ -66,13 +66,7 @@ def choose_head(
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool) -> RunConfig:
-    """Returns the configuration, without drafts that are only on by default and may not pay here.
-
-    Drafts that the user asked for stay. Drafts on a GPU have costs that the rule does not measure:
-    greedy decoding no longer begins steps before the host knows their tokens, and the first check
-    of each size captures a graph. On several machines, a head would need every token's hidden
-    states sent back. A trace records single tokens only.
-    """
+    """Returns the configuration without drafts only on by default that may not pay here."""
     speculation = config.speculation
     if not speculation.is_default:
         return config

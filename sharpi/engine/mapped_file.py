@@ -61,10 +61,7 @@ class MappedFile:
             )
 
     def check_sometimes(self) -> None:
-        """Calls `check_content` at most twice a second, so that each step can afford the call.
-
-        Raises ModelFileError as `check_content` does.
-        """
+        """Calls `check_content` at most twice a second, so that each step can afford the call."""
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             self.check_content()
@@ -115,10 +112,7 @@ def _state_before(path: Path, since: int | None) -> _State | None:
 
 
 def check_not_empty(file: GgufFile) -> None:
-    """Raises ModelFileError if a large tensor seems to hold only zeros, as in an unfinished copy.
-
-    Three samples of 4 KiB are read from each tensor.
-    """
+    """Raises ModelFileError if samples of a large tensor are zeros, as in unfinished copies."""
     for tensor in file.tensors.values():
         data = tensor.data_in_file
         if len(data) < 4 * _SAMPLE_BYTES or data.base is None:

@@ -85,10 +85,7 @@ class Runner:
 
     @property
     def prompt_batch(self) -> int:
-        """The maximum number of tokens of a step of one sequence.
-
-        Only its last token may have an output.
-        """
+        """The most tokens of a step of one sequence, of which only the last may have an output."""
         sizes = (part.max_tokens for part in self.parts)
         return min((size for size in sizes if size > self.batch_size), default=self.batch_size)
 
@@ -97,11 +94,7 @@ class Runner:
         return 1 if self._remote is None else self._remote.num_ranks
 
     def prompt_chunk(self, num_tokens: int) -> int:
-        """Returns the most tokens that one step takes of a prompt of `num_tokens`.
-
-        On one machine this is `prompt_batch`. With several ranks it is less, so that all of them
-        work on the prompt at once.
-        """
+        """Returns the most tokens of a prompt's step; fewer for several ranks, so that all work."""
         if self._remote is None:
             return self.prompt_batch
         wanted = num_tokens // (_CHUNKS_FOR_A_RANK * (self.num_ranks - 1))
@@ -224,21 +217,14 @@ class Runner:
         return np.concatenate(values)
 
     def largest(self) -> int:
-        """Returns the id of the largest logit, after a step with `wants_largest`.
-
-        Raises ModelFileError if that logit is not finite, as happens with damaged weights.
-        """
+        """Returns the id of the largest logit, after `wants_largest`; raises ModelFileError."""
         chosen = self.parts[-1].largest()
         if chosen < 0:
             raise ModelFileError(NOT_FINITE)
         return chosen
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Makes the current step, or the next one, raise KeyboardInterrupt between two layers.
-
-        None of that step's tokens is in the KV cache afterwards. The interruption stays in force
-        until a call with `wanted=False`. Any thread may call it.
-        """
+        """Makes steps raise KeyboardInterrupt between two layers while `wanted`; for any thread."""
         for part in self.parts:
             part.interrupt(wanted=wanted)
 
@@ -249,11 +235,7 @@ class Runner:
 
     @property
     def routes(self) -> list[IntArray]:
-        """The last step's expert ids, (rows, used) for each MoE layer.
-
-        The last layer only has a row for each requested output. The arrays may have more rows than
-        the step, left from earlier steps.
-        """
+        """The last step's expert ids (rows, used) by MoE layer, perhaps with older rows."""
         return [routes for part in self.parts for routes in self._kept.get(part, part).routes]
 
     @property

@@ -22,10 +22,7 @@ _NO_PAGES = "all KV pages are in use by other sequences; raise -c"
 
 
 class Sequence:
-    """Tokens whose keys and values are cached; grows by `extend`, shrinks by `truncate`.
-
-    The first `num_prompt_tokens` are a prompt; with `kv_keep` heads drop some of its keys.
-    """
+    """Tokens whose keys and values are cached, with a prompt that `kv_keep` may cut."""
 
     def __init__(self, runner: Runner, num_prompt_tokens: int = 0) -> None:
         self._runner = runner
@@ -40,10 +37,7 @@ class Sequence:
         return self._open().length
 
     def truncate(self, length: int) -> None:
-        """Forgets all tokens from `length` on and gives their pages back.
-
-        Recurrent layers return to the last snapshot at or before `length`; see `num_ready`.
-        """
+        """Forgets tokens from `length` on; recurrent layers go back to a snapshot before it."""
         del self.tokens[length:]
         if self._table is not None and self._table.rewind(length):
             return
@@ -64,11 +58,7 @@ class Sequence:
         self._open().save_snapshot()
 
     def extend(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends tokens, batch by batch; returns the logits (vocabulary,) after the last.
-
-        The result is a view that the next step overwrites. Raises ContextFullError if the tokens do
-        not fit, before anything is computed.
-        """
+        """Returns logits (vocabulary,) after new tokens, a view; raises ContextFullError."""
         table, batch = self._ready(len(ids)), self._runner.prompt_chunk(len(ids))
         *firsts, last = self._parts(table, ids, batch)
         for part in firsts:
@@ -81,10 +71,7 @@ class Sequence:
         return self._runner.largest()
 
     def extend_checked(self, ids: Ids[int]) -> npt.NDArray[np.float32]:
-        """Appends a token and correct drafts in one step; returns logits (tokens, vocabulary).
-
-        The result is a view that the next step overwrites. Raises as `extend`.
-        """
+        """Appends a token and correct drafts; returns logits (tokens, vocabulary), a view."""
         table, rows = self._ready(len(ids)), np.arange(len(ids), dtype=np.int32)
         step = self._begin(table, ids, rows, num_drafts=len(ids) - 1)
         return self._runner.finish(step)
@@ -166,11 +153,7 @@ _NO_TOKEN = -1  # begins no cached prompt, so that every token is computed
 
 
 class PromptScores:
-    """Scores one prompt on the engine's thread, a batch at a time; `close` gives its pages back.
-
-    `tokens` are those scored so far. The first one has no log probability, since nothing
-    comes before it.
-    """
+    """Scores one prompt, a batch at a time; the first of `tokens` has no log probability."""
 
     def __init__(self, runner: Runner, cache: PrefixCache, ids: Ids[int], num_best: int) -> None:
         if len(ids) >= runner.context_size:

@@ -213,10 +213,7 @@ def _why_all_kept(config: RunConfig, model: ModelConfig) -> str | None:
 
 
 def on_cpu(config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
-    """Returns the configuration, set to the CPU if keys are dropped, and a note on that change.
-
-    Raises UsageError if keys are dropped and a GPU was requested.
-    """
+    """Returns the configuration, on the CPU if keys are dropped, and a note; or UsageError."""
     if config.kv_keep is None or config.device == "cpu":
         return config, ()
     reason = "keys and values on a GPU are all kept"

@@ -13,11 +13,7 @@ Logits = npt.NDArray[np.float32]
 
 
 class Draft(Struct, frozen=True):
-    """Tokens that may come next, with the drafter's certainty of each.
-
-    `certainty` has a level for each token, on a scale of the drafter's kind. `Acceptance` learns
-    how often tokens of a level are accepted.
-    """
+    """Tokens that may come next, with a level of certainty for each, on a scale of the kind."""
 
     kind: DraftKind
     tokens: tuple[int, ...]
@@ -61,10 +57,7 @@ NUM_CHANCES = 10  # the number of levels of probabilities that a model gives
 
 
 def level_of_chance(chance: float) -> int:
-    """Returns the level of certainty of a token with the probability `chance`, 0 to 1.
-
-    The level is the number of full tenths.
-    """
+    """Returns the level of a token with the probability `chance`: the number of full tenths."""
     return int(chance * NUM_CHANCES)
 
 
@@ -95,9 +88,6 @@ _LONGEST = 128
 
 
 def levels_of_match(length: int, count: int) -> tuple[int, ...]:
-    """Returns the levels of certainty of `count` drafted tokens after a match of `length` tokens.
-
-    `count` is at most 128. If a token is accepted, the match is one token longer for the next one.
-    """
+    """Returns the levels of `count` tokens, at most 128, after a match of `length`, which grows."""
     begin = min(length, _LONGEST)
     return _LEVEL_OF_LENGTH[begin : begin + count]

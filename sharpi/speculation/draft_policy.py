@@ -19,11 +19,10 @@ _OLD_AFTER = 400  # a size that has not run for so many steps is tried again
 
 
 class StepTimes:
-    """The seconds of a step by its number of rows, as averages in which newer steps count more.
+    """The average seconds of a step by its number of rows, interpolated between measured sizes.
 
-    It assumes that more rows never take less time, so that larger sizes correct a size that was
-    measured at a bad moment. It interpolates linearly between measured sizes. Without `trusts_one`,
-    sizes larger than the smallest one count as measured from their second step on.
+    It assumes that more rows never take less time. Without `trusts_one`, sizes larger than the
+    smallest one count as measured from their second step on.
     """
 
     def __init__(self, *, trusts_one: bool = True) -> None:
@@ -68,13 +67,6 @@ class StepTimes:
             answer = self._answers[rows] = self._estimate(rows)
         return answer
 
-    def _slope(self, sizes: list[int], lower: int, base: float) -> float:
-        """Returns the seconds to assume for each row beyond the largest measured size."""
-        hoped, first = _HOPED_SLOPE * base / lower, sizes[0]
-        if self._least == 1 or lower == first:
-            return hoped
-        return max(hoped, (base - self._averages[first].value) / (lower - first))
-
     def _estimate(self, rows: int) -> float:
         sizes = sorted(size for size in self._averages if not self._is_old(size))
         sizes = [size for size in sizes if size == sizes[0] or self.count(size) >= self._least]
@@ -85,9 +77,16 @@ class StepTimes:
         lower = smaller[-1]
         base = min(self._averages[size].value for size in sizes if size >= lower)
         if not larger:
-            return base + self._slope(sizes, lower, base) * (rows - lower)
+            return base + self._slope(sizes[0], lower, base) * (rows - lower)
         upper = next(size for size in sizes if size >= rows)
         return base + (min(larger) - base) * (rows - lower) / (upper - lower)
+
+    def _slope(self, first: int, lower: int, base: float) -> float:
+        """Returns the seconds of a row beyond `lower`: few, but with a disk as for earlier ones."""
+        hoped = _HOPED_SLOPE * base / lower
+        if self._least == 1 or lower == first:
+            return hoped
+        return max(hoped, (base - self._averages[first].value) / (lower - first))
 
 
 # If experts are read from a disk, one stall may take as long as several steps. One of the first
@@ -98,22 +97,43 @@ _MOST_SAVED = 8.0  # steps gained by checks that later checks may lose again
 
 
 class Choice(NamedTuple):
-    """The number of drafted tokens to check for each sequence, and the expected yield.
-
-    `num_tokens` is the number of tokens that the step should yield in all.
-    """
+    """The number of drafts to check for each sequence, and of tokens expected in all."""
 
     lengths: tuple[int, ...]
     num_tokens: float
     is_trial: bool = False
 
 
-class DraftPolicy:
-    """Chooses the drafted tokens to check by the measured times of an engine's steps.
+class _Offers:
+    """The drafted tokens that a step of `num` sequences may check, the likeliest first."""
 
-    With `reads_disk`, steps may read experts from a disk, so that a first check of many rows may
-    take as long as several steps. A trial then has at most twice as many rows as were measured.
-    """
+    def __init__(self, chances: Sequence[Sequence[float]], most: int) -> None:
+        self.num = len(chances)
+        offers = [(chance, i) for i, own in enumerate(chances) for chance in own]
+        if self.num > 1:  # tokens of a draft stay in order, since their chances never rise
+            offers.sort(key=lambda offer: -offer[0])
+        self._owners = [owner for _, owner in offers[:most]]
+        self.chances = [chance for chance, _ in offers[:most]]
+
+    def first(self, count: int, *, is_trial: bool = False) -> Choice:
+        """Returns the choice of the first `count` tokens."""
+        lengths = [0] * self.num
+        for owner in self._owners[:count]:
+            lengths[owner] += 1
+        return Choice(tuple(lengths), self.num + sum(self.chances[:count]), is_trial)
+
+    def utilities(self, times: StepTimes) -> list[float]:
+        """Returns the utility of checking the first 0, 1, 2 ... tokens."""
+        usual, tokens = times.seconds(self.num) / self.num, float(self.num)
+        utilities = [1.0]
+        for count, chance in enumerate(self.chances, 1):
+            tokens += chance
+            utilities.append(tokens * usual / (times.seconds(self.num + count) or tokens * usual))
+        return utilities
+
+
+class DraftPolicy:
+    """Chooses drafts to check by measured times; with `reads_disk` a trial doubles rows at most."""
 
     def __init__(self, *, reads_disk: bool = False) -> None:
         self._reads_disk = reads_disk
@@ -133,109 +153,68 @@ class DraftPolicy:
         """
         num = len(chances)
         none = Choice((0,) * num, float(num))
-        offers = _best_first(chances)[:most]
-        if not offers or not self.times.count(num) or self._has_lost:
+        has_lost = self._reads_disk and self._check_seconds > self.budget.limit
+        if not any(chances) or not self.times.count(num) or has_lost:
             return none
-        usual = self.times.seconds(num)
-        best, utility = self._best(offers, num, usual)
-        if best == 0 or utility < MARGIN:
+        offers = _Offers(chances, most)
+        utilities = offers.utilities(self.times)
+        best = max(range(len(utilities)), key=utilities.__getitem__)
+        if best == 0 or utilities[best] < MARGIN:
             return none
         if not self.times.is_known(num + best):
-            trial = self._trial(offers[:best], num, usual)
-            return trial or self._of_known(offers[:best], num, usual) or none
-        choice = _of(offers[:best], num)
-        if self._num_checks >= _STALE_AFTER and self.budget.allows(usual * (utility - 1)):
+            return self._trial(offers, best) or self._of_known(offers, utilities[: best + 1])
+        loss = self.times.seconds(num) * (utilities[best] - 1)
+        if self._num_checks >= _STALE_AFTER and self.budget.allows(loss):
             return none._replace(is_trial=True)
-        return choice
+        return offers.first(best)
 
-    @property
-    def _has_lost(self) -> bool:
-        """True if checks have lost too much time, which only counts if steps read from a disk."""
-        return self._reads_disk and self._check_seconds > self.budget.limit
-
-    def _trial(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> Choice | None:
+    def _trial(self, offers: _Offers, best: int) -> Choice | None:
         """Returns a trial of as many drafts as the budget allows; None if it allows none."""
-        most = len(offers)
+        num, most = offers.num, best
         if self._reads_disk:
             sizes = range(num, num + most + 1)
-            most = 2 * max(filter(self.times.is_known, sizes), default=num) - num
-        for count in range(min(most, len(offers)), 0, -1):
-            if self.budget.allows(self._risk(offers[:count], num, usual)):
-                return _of(offers[:count], num)._replace(is_trial=True)
-        return None
+            most = min(most, 2 * max(filter(self.times.is_known, sizes), default=num) - num)
+        counts = range(most, 0, -1)
+        count = next((n for n in counts if self.budget.allows(self._risk(offers, n))), 0)
+        return offers.first(count, is_trial=True) if count else None
 
-    def _risk(self, offers: Sequence[tuple[float, int]], num: int, usual: float) -> float:
-        """Returns the seconds that a trial of these drafted tokens may be expected to lose."""
-        token = usual / num
-        row, count = token / 2, len(offers)
-        if self._reads_disk:
+    def _risk(self, offers: _Offers, count: int) -> float:
+        """Returns the seconds that a trial of `count` tokens may be expected to lose."""
+        token = self.times.seconds(offers.num) / offers.num
+        row = token / 2  # assumed
+        if self._reads_disk:  # no gain is assumed
             return row * count
-        reached = [1.0, *(chance for chance, _ in offers[: -(-count // 2)])]
+        reached = [1.0, *offers.chances[: -(-count // 2)]]
         return sum(
             (before - chance) * (row * count - token * right)
             for right, (before, chance) in enumerate(pairwise(reached))
         )
 
-    def _of_known(
-        self, offers: Sequence[tuple[float, int]], num: int, usual: float
-    ) -> Choice | None:
-        """Returns the largest choice for which measurements show a gain; None if there is none."""
-        for count in range(len(offers), 0, -1):
-            tokens = num + sum([chance for chance, _ in offers[:count]])
-            seconds = num * self.times.seconds(num + count)
-            if self.times.is_known(num + count) and tokens * usual >= MARGIN * seconds:
-                return _of(offers[:count], num)
-        return None
-
-    def _best(
-        self, offers: Sequence[tuple[float, int]], num: int, usual: float
-    ) -> tuple[int, float]:
-        """Returns the number of drafted tokens with the highest utility, and that utility."""
-        best, highest, tokens = 0, 1.0, float(num)
-        for count, (chance, _) in enumerate(offers, 1):
-            tokens += chance
-            seconds = self.times.seconds(num + count)
-            utility = tokens * usual / (num * seconds) if seconds else 1.0
-            if utility > highest:
-                best, highest = count, utility
-        return best, highest
+    def _of_known(self, offers: _Offers, utilities: Sequence[float]) -> Choice:
+        """Returns the largest choice for which measurements show a gain, or none."""
+        known = (
+            count
+            for count in range(len(utilities) - 1, 0, -1)
+            if utilities[count] >= MARGIN and self.times.is_known(offers.num + count)
+        )
+        return offers.first(next(known, 0))
 
     def record(self, choice: Choice, seconds: float, num_tokens: int) -> None:
         """Records a step that followed `choice`: its duration, and the tokens that it yielded."""
         num, rows = len(choice.lengths), len(choice.lengths) + sum(choice.lengths)
-        if rows == num or self._num_checked:
+        is_check = rows > num
+        if not is_check or self._num_checked:
             self.times.record(rows, seconds)
         # The first check may read experts from the disk that later ones find in slots.
-        self._num_checked += rows > num
-        self._num_checks = self._num_checks + 1 if rows > num else 0
+        self._num_checked += is_check
+        self._num_checks = self._num_checks + 1 if is_check else 0
         usual = self.times.seconds(num)
-        more = seconds - num_tokens / num * usual if rows > num else 0.0
+        more = seconds - num_tokens / num * usual if is_check else 0.0
         if self._reads_disk and self._num_checked <= _FIRST_CHECKS:
             more = min(more, max(0, rows - num_tokens) / num * usual)
         self.budget.record(seconds, max(0.0, more) if choice.is_trial else 0.0, usual)
-        if rows > num:
+        if is_check:
             self._check_seconds = max(self._check_seconds + more, -_MOST_SAVED * usual)
-
-
-def _best_first(chances: Sequence[Sequence[float]]) -> list[tuple[float, int]]:
-    """Returns the chances of all drafted tokens, highest first, with the index of the sequence."""
-    if len(chances) == 1:
-        return [(chance, 0) for chance in chances[0]]
-    offers = [(chance, i) for i, own in enumerate(chances) for chance in own]
-    return sorted(offers, key=lambda offer: -offer[0])
-
-
-def _of(offers: Sequence[tuple[float, int]], num: int) -> Choice:
-    """Returns a choice that checks the drafted tokens `offers`, in a step of `num` sequences."""
-    gained = sum([chance for chance, _ in offers])
-    return Choice(_lengths(offers, num), num + gained)
-
-
-def _lengths(offers: Sequence[tuple[float, int]], num: int) -> tuple[int, ...]:
-    counts = [0] * num
-    for _, sequence in offers:
-        counts[sequence] += 1
-    return tuple(counts)
 
 
 _LEAST_CHANCE = 0.15  # below this chance, a row of a check costs more than it can gain
@@ -251,10 +230,7 @@ class ModelDrafts:
         self._pause = MIN_PAUSE  # steps until drafts are tried again; doubles without success
 
     def length(self, times: StepTimes, budget: Budget, num: int, most: int) -> int:
-        """Returns the number of tokens to draft for each of `num` sequences, at most `most`.
-
-        Returns 0 if drafts are not expected to save time, and no trial is due.
-        """
+        """Returns the tokens to draft for each sequence; 0 if it does not pay nor is tried."""
         usual = times.seconds(num)
         if not usual or most <= 0:
             return 0

@@ -29,10 +29,7 @@ class _Level:
 
 
 class Acceptance:
-    """The chances of drafted tokens in one sequence.
-
-    `others`, if not None, has the chances over all sequences. It is the prior, and learns, too.
-    """
+    """The chances of drafted tokens in a sequence; `others`, over all, is the prior and learns."""
 
     def __init__(self, others: "Acceptance | None" = None) -> None:
         self._others = others
@@ -50,10 +47,7 @@ class Acceptance:
         return min(right / (own.seen + _PRIOR_WEIGHT), _MOST)
 
     def chances(self, draft: Draft, least: float = WORTH_A_ROW) -> list[float]:
-        """Returns for each drafted token the chance that it and all tokens before it are accepted.
-
-        The list ends before the first chance below `least`.
-        """
+        """Returns the chance of each token with all before it, up to the first below `least`."""
         reached, chances = 1.0, []
         known: dict[int, float] = {}
         for level in draft.certainty:
@@ -66,10 +60,7 @@ class Acceptance:
         return chances
 
     def learn(self, draft: Draft, tokens: Sequence[int]) -> None:
-        """Updates the chances by the tokens that came next in the sequence.
-
-        Compares `tokens` with the draft, up to and including the first difference.
-        """
+        """Compares a draft with the next tokens, up to and including the first difference."""
         for level, is_right in _judged(draft, tokens):
             self._learn(draft.kind, level, is_right=is_right)
 
@@ -95,11 +86,7 @@ _WORTH_ASKING = 0.5  # a model drafts, too, if the first token of free drafts is
 
 
 class SequenceDrafts:
-    """The drafters of one sequence, and the acceptance of their drafts.
-
-    `drafts` are those for the current step. Models only draft where the drafters that cost little
-    have no promising draft; `has_models` is True if there are any.
-    """
+    """The drafters of one sequence; models only draft where free drafts are not promising."""
 
     def __init__(self, drafters: Sequence[Drafter], overall: Acceptance) -> None:
         self._free = [drafter for drafter in drafters if drafter.is_free]
@@ -121,11 +108,7 @@ class SequenceDrafts:
             drafter.close()
 
     def propose(self, most: int, most_of_models: int, least: float) -> list[float]:
-        """Drafts for the next step; returns the chance of each token of the best draft.
-
-        The list is empty without a draft, and ends before the first chance below `least`. Drafts
-        have at most `most` tokens, those of models at most `most_of_models`.
-        """
+        """Drafts for the next step; returns the best one's chances, up to one below `least`."""
         self.drafts = []
         if most > 0:
             for drafter in (*self._free, *self._models):

@@ -18,11 +18,7 @@ _LONGEST = 512  # the longest pause, in steps
 
 
 class DraftBackoff:
-    """Counts consecutive useless searches, and decides how many steps go without a search.
-
-    A search is useless if its drafts are not expected to save the time that it took. Pauses are so
-    long that such searches take 0.2 % of the time.
-    """
+    """Skips searches for drafts after useless ones, so that these take 0.2 % of the time."""
 
     def __init__(self) -> None:
         self._num_useless = self._num_to_skip = 0
@@ -42,10 +38,7 @@ class DraftBackoff:
             self._num_to_skip = min(_LONGEST, int(times))
 
     def record_model_draft(self) -> None:
-        """Records that a model drafted, which counts as a useful search.
-
-        `ModelDrafts` decides whether drafts of a model save time.
-        """
+        """Records a model's draft, a useful search: `ModelDrafts` decides if it saves time."""
         self._num_useless = 0
 
     def step(self, seconds: float) -> None:
@@ -68,11 +61,7 @@ class SequenceRequest(NamedTuple):
 
 
 class StepDrafts(NamedTuple):
-    """The drafts to check in one step: one for each sequence, None if it has none.
-
-    `choice` has their lengths, chosen by `rule`. Drafting took `seconds`; `is_search` is True if no
-    model drafted.
-    """
+    """The drafts to check, None for a sequence without; `is_search` if no model drafted."""
 
     sequences: Sequence[SequenceRequest]
     drafts: Sequence[Draft | None]
@@ -82,10 +71,7 @@ class StepDrafts(NamedTuple):
     is_search: bool
 
     def gained(self) -> float:
-        """Returns the seconds that the chosen drafts are expected to save.
-
-        It may be negative for a trial.
-        """
+        """Returns the seconds that the drafts are expected to save; less than 0 in a trial."""
         choice, times = self.choice, self.rule.times
         num = len(choice.lengths)
         rows = num + sum(choice.lengths)
@@ -130,10 +116,7 @@ class Speculator:
         return self._model_drafters is not None
 
     def begin(self, tokens: Sequence[int], own: Sequence[Drafter] = ()) -> SequenceDrafts:
-        """Returns the drafters of a new sequence with these tokens so far.
-
-        `own` are further drafters that are for this sequence only.
-        """
+        """Returns a new sequence's drafters, with its tokens so far and `own` further drafters."""
         drafters: list[Drafter] = []
         if "ngram" in self.settings.kinds:
             drafters.append(NgramDrafter())
@@ -147,11 +130,7 @@ class Speculator:
         return drafts
 
     def skips_search(self) -> bool:
-        """Counts a step; returns True if the step should skip the search for drafts.
-
-        That happens after useless searches. Then no other method may be called for the step, and
-        `record_skipped` records its tokens later.
-        """
+        """Counts a step; True to skip the search, whose tokens `record_skipped` gets later."""
         return self.settings.is_auto and self._backoff.skips_search()
 
     def record_skipped(self, drafts: SequenceDrafts, tokens: Sequence[int]) -> None:
@@ -164,10 +143,7 @@ class Speculator:
                 statistics.add_skipped(len(tokens), usual)
 
     def end(self, drafts: SequenceDrafts | None, tokens: Sequence[int]) -> None:
-        """Ends a sequence; `tokens` are the part of it to add to the recent texts.
-
-        That is the part that has not been added before.
-        """
+        """Ends a sequence, whose new part `tokens` joins the recent texts."""
         if drafts is not None:
             drafts.close()
         if "suffix" in self.settings.kinds and self._may_remember():
@@ -181,10 +157,7 @@ class Speculator:
     def choose(
         self, sequences: Sequence[SequenceRequest], most: int | None = None, num_steps: int = 1
     ) -> StepDrafts:
-        """Returns the drafts to check in the next step, at most `most` tokens in all.
-
-        `num_steps` is the number of steps that are usually in progress, including this one.
-        """
+        """Returns the drafts to check, at most `most`, with `num_steps` usually in progress."""
         start = time.perf_counter()
         most = self.max_drafts if most is None else most
         self.rule = self._rule(num_steps)

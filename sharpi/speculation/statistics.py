@@ -27,10 +27,7 @@ class DraftStatistics(Struct):
     drafting_seconds: float = 0.0  # seconds spent on finding drafts
 
     def add_step(self, num_tokens: int, seconds: float, seconds_without: float) -> None:
-        """Counts a step of one sequence: its tokens, its duration, and the duration without drafts.
-
-        If a step has several sequences, it is called for each, with its share of the durations.
-        """
+        """Counts a sequence's share of a step: its tokens, and seconds with and without drafts."""
         self.num_steps += 1
         self.num_tokens += num_tokens
         self.seconds += seconds

@@ -14,10 +14,7 @@ from sharpi.speculation.draft import Draft, levels_of_match
 
 
 class SuffixAutomaton:
-    """A suffix automaton for texts of together at most `most` tokens.
-
-    The end of each text counts as a token. Memory is allocated once, and reused after `clear`.
-    """
+    """A suffix automaton for `most` tokens of texts with their ends, allocated once."""
 
     def __init__(self, most: int) -> None:
         self.num_tokens = 0  # including the ends of texts
@@ -93,11 +90,7 @@ _TAIL = 64  # newest tokens to follow again after the text has changed
 
 
 class SeenText:
-    """Recent texts in two suffix automata; when the newer one is full, the older one is cleared.
-
-    Both together need about 9 MB, which is reused. Only the engine's thread may use it. `version`
-    changes with every added text, so that drafters notice it.
-    """
+    """Recent texts in two automata of 9 MB, cleared in turn; `version` changes with each text."""
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
         self._max_tokens = max_tokens
@@ -126,10 +119,7 @@ class SeenText:
 
 
 class SuffixDrafter:
-    """Drafts the tokens that followed in recent texts after the end of this sequence.
-
-    It looks up the longest run of tokens with which the sequence ends and that occurs in them.
-    """
+    """Drafts what followed in recent texts after the longest run that ends this sequence."""
 
     kind: DraftKind = "suffix"
     is_free = True

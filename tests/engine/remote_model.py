@@ -54,8 +54,7 @@ class LateLayers:
         return self._number
 
     def _run(self, body: bytes) -> Values:
-        sent = read_step(body, self._width)
-        return self._part.run(sent.step, sent.max_outputs).copy()
+        return self._part.run(*read_step(body, self._width)).copy()
 
     def receive(self, number: int) -> Values:
         assert number in self._wanted

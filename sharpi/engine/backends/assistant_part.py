@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 class CopiedKeys:
-    """Copies the keys and values of some layers from GPUs to RAM.
-
-    `sources` maps each layer to the KV cache that has its keys and values. `cache` has all layers
-    that the assistant reads, and `copies` only those copied from a GPU.
-    """
+    """Copies keys and values of `shapes` from GPUs to RAM; `sources` has each layer's cache."""
 
     def __init__(
         self,
@@ -95,10 +91,7 @@ class CopiedKeys:
 
 
 class AssistantPart(DraftHead):
-    """Runs Gemma 4's assistant on the CPU.
-
-    `sources` maps each layer to the KV cache that has the model's keys and values of that layer.
-    """
+    """Runs Gemma 4's assistant; `sources` has the KV cache of each layer of the model."""
 
     follows_drafts = False
 
@@ -123,10 +116,7 @@ class AssistantPart(DraftHead):
         self._step.slots = int_pointer(self._slots)
 
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Copies the model's keys and values of `len(ids)` positions from a GPU, if one keeps them.
-
-        The first of these positions is `position`.
-        """
+        """Copies the model's keys and values from `position` on from a GPU, if one keeps them."""
         self._keys.take(position, len(ids), pages)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:

@@ -31,10 +31,7 @@ from sharpi.tiers.settings import EngineSettings
 
 
 class HeadOutput(NamedTuple):
-    """The hidden state and logits of a draft head for its last token.
-
-    Both are views that the next pass overwrites.
-    """
+    """A head's hidden state and logits for its last token, views that the next pass overwrites."""
 
     hidden: npt.NDArray[np.float32]  # (hidden,)
     logits: npt.NDArray[np.float32]  # (vocabulary,)
@@ -70,18 +67,11 @@ class DraftHead(ABC):
 
     @abstractmethod
     def fill(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> None:
-        """Computes and stores the keys and values of any number of tokens, from `position` on.
-
-        `hidden` (tokens, hidden) are the model's hidden states at these positions, and `ids`
-        (tokens,) are the tokens that follow each of them.
-        """
+        """Computes keys and values from `position` on, by hidden (tokens, hidden) and next ids."""
 
     @abstractmethod
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
-        """Stores keys and values as `fill` does, and predicts the token after the last of `ids`.
-
-        Raises ModelFileError where an expert could not be read.
-        """
+        """Does as `fill`, and predicts the token after the last of `ids`; raises ModelFileError."""
 
     @cached_property
     def _program(self) -> Program:
@@ -108,10 +98,7 @@ _DECODED = 4  # a pass of at most so many tokens runs on the threads for decodin
 
 
 class HeadPart(DraftHead):
-    """Runs an MTP head on the CPU, and owns its keys and values.
-
-    `experts` has slots for the head's experts; it is None if RAM holds all of them.
-    """
+    """Runs an MTP head with its own keys and values, and `experts` unless RAM holds all of them."""
 
     follows_drafts = True
 

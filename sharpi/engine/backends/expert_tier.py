@@ -142,10 +142,7 @@ class ExpertTier:
         return sum(count * demand.slot_bytes for count, demand in layers)
 
     def resize(self, num_bytes: int) -> None:
-        """Makes the slots take at most this many bytes, and no more than planned.
-
-        Any thread may call it, also during a step.
-        """
+        """Makes the slots take so many bytes at most, within the plan; any thread may call it."""
         with self._lock:
             if not self.is_mapped:
                 self.store.resize(self._slots_within(num_bytes))
@@ -160,11 +157,7 @@ class ExpertTier:
         return memory.free - margin - settings.num_staging * self.largest_slot
 
     def switch_source(self) -> bool:
-        """Switches from slots to the mapped file, or back, if trials found the other one faster.
-
-        Returns True after a switch; steps then have to be recorded again. Call it between two
-        steps.
-        """
+        """Switches between slots and mapped file if trials say so; returns True after a switch."""
         if self._file is None or self._file.is_wanted == self.is_mapped:
             return False
         return self._restore_slots() if self.is_mapped else self._give_up_slots()
@@ -197,10 +190,7 @@ class ExpertTier:
         return True
 
     def use_remote(self, client: "ExpertClient") -> None:
-        """Makes steps request the outputs of lent experts from other machines, by `client`.
-
-        Ends the trials of the mapped file. `close` closes the client.
-        """
+        """Makes steps request lent experts from other machines; ends trials of the mapped file."""
         self._client, self._file = client, None
         client.start(self.feed)
 
@@ -223,10 +213,7 @@ class ExpertTier:
     def view(
         self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
     ) -> ExpertView:
-        """Returns which experts are resident, and how many tokens used each expert so far.
-
-        `mapped` (layers, experts) counts uses in the mapped file, which are included.
-        """
+        """Returns which experts are resident, and their uses with those in the `mapped` file."""
         uses = self.uses() + mapped
         if self.is_mapped:
             return view_of_mapped(uses, moe_layers, num_tokens)

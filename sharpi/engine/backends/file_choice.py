@@ -40,10 +40,7 @@ class FileChoice:
         self._trial.use_file()
 
     def end_token(self, store: ExpertStore, seconds: float, *, is_usual: bool) -> None:
-        """Records the seconds of a token that was decoded with slots.
-
-        `is_usual` is False if the token belongs to a trial of the policy.
-        """
+        """Records a token decoded with slots; not `is_usual` if a trial of the policy has it."""
         self._store = store
         self._trial.record(seconds, is_usual=is_usual)
         if self.is_wanted:

@@ -122,11 +122,7 @@ class StepObserver(Protocol):
 
 
 class ModelPart:
-    """Some layers of a model: the first part embeds tokens, the last one computes logits.
-
-    The last part returns logits (outputs, vocabulary), every other part the hidden states (tokens,
-    hidden) of all tokens. The result of `run` may be a view that the next call overwrites.
-    """
+    """Some layers of a model; `run` may return a view that the next call overwrites."""
 
     device: "Device | None" = None  # this machine's GPU; None for the CPU and for other machines
     gpu_tier: SlotTier | None = None  # the expert slots on a GPU; None if all experts fit
@@ -150,10 +146,7 @@ class ModelPart:
         """
 
     def largest(self) -> int:
-        """Returns the last step's most likely token id, or -1 if its logit is not finite.
-
-        Of several equally likely ids, it is the lowest.
-        """
+        """Returns the last step's most likely token id, the lowest of several; -1 if not finite."""
         raise NotImplementedError
 
     @property
@@ -175,11 +168,7 @@ class ModelPart:
         return []
 
     def interrupt(self, *, wanted: bool = True) -> None:
-        """Makes the current pass, or the next one, raise KeyboardInterrupt between two layers.
-
-        The interruption stays in force until a call with `wanted=False`. Any thread may call it. A
-        GPU does nothing, since Python launches its kernels, and other machines do not either.
-        """
+        """Makes CPU passes raise KeyboardInterrupt between two layers while `wanted`."""
 
     @property
     def progress(self) -> float:
@@ -224,10 +213,7 @@ class RemoteLayers(ModelPart):
 
 
 class SegmentRoutes(NamedTuple):
-    """One segment's `routes` (rows, used) and `router_logits` (rows, experts), by MoE layer.
-
-    If the last layer is trimmed, it only has rows for the requested outputs.
-    """
+    """A segment's routes (rows, used) by MoE layer; a trimmed last one has rows of outputs only."""
 
     segment: Segment
     routes: list[IntArray]
@@ -253,10 +239,7 @@ def segment_routes(
 def step_rows(
     segments: Sequence[Segment], routes: list[IntArray], *, trims: bool
 ) -> list[IntArray]:
-    """Returns each layer's routes (rows, used) of these segments.
-
-    Further rows of `routes`, which an earlier step of more tokens left, are cut off.
-    """
+    """Returns each layer's routes (rows, used) without rows left from an earlier, longer step."""
     num_tokens = sum(len(segment.ids) for segment in segments)
     rows = [ids[:num_tokens] for ids in routes]
     if trims and rows:
@@ -275,10 +258,7 @@ class KeptRoutes:
         self._kept: dict[int, SegmentRoutes] = {}
 
     def add(self, segments: Mapping[int, Segment], program: StepRoutes) -> None:
-        """Adds the routes of segments in the program's last run, which the next run overwrites.
-
-        `segments` are keyed by their first rows in the step.
-        """
+        """Copies the routes of segments, keyed by their first rows, from the program's last run."""
         dealt = segment_routes(list(segments.values()), program, trims=self._trims)
         for row, own in zip(segments, dealt, strict=True):
             logits = [values.copy() for values in own.router_logits]
@@ -292,10 +272,7 @@ class KeptRoutes:
 
     @property
     def router_logits(self) -> list[Values]:
-        """Router logits (rows, experts) of each MoE layer, in the order of the step's tokens.
-
-        Empty unless the program keeps them.
-        """
+        """Router logits (rows, experts) of each MoE layer by tokens; empty unless kept."""
         layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
         return [np.concatenate(layer) for layer in layers]
 

@@ -32,13 +32,7 @@ def make_parts(
     *,
     keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """Returns a part for each processor, in the order of their layers.
-
-    A GPU that has all layers also looks up the embedding if the plan says so, if the output matrix
-    is the same tensor, or if it can read the embedding in RAM beside experts. `slots` has an entry
-    for each GPU of the plan, None for a GPU with all experts of its layers. `layers` are this
-    machine's layers if other machines run the other layers; no part then computes logits.
-    """
+    """Returns a part for each processor, of all layers or of this machine's `layers`."""
     whole = PartModel(
         config, weights, settings, range(config.num_layers), has_output=layers is None,
         keeps_router_logits=keeps_router_logits, keeps_hidden=config.has_head and layers is None,

@@ -73,10 +73,7 @@ class PartModel(Struct, frozen=True, eq=False):
 
 
 class RecordedPart(ModelPart, Generic[P]):
-    """A part that records a program for each `max_outputs` at its first use, and replays it.
-
-    With `is_host_memory` any thread may read `cache` and `states` while no step writes to them.
-    """
+    """A part that records a program for each `max_outputs` at its first use, and replays it."""
 
     cache: PartCache
     states: PartStates
@@ -109,10 +106,7 @@ class RecordedPart(ModelPart, Generic[P]):
         return [] if self._latest is None else self._latest.router_logits
 
     def prepare_change(self, num_pages: int = 0) -> None:
-        """Prepares for a change of pages or states between two steps, and must precede it.
-
-        Makes the KV cache have at least `num_pages` pages, if it can grow.
-        """
+        """Must precede a change between steps; grows a KV cache that can grow to `num_pages`."""
 
 
 T = TypeVar("T")

@@ -114,10 +114,7 @@ def _what(settings: PolicySettings) -> str:
 
 
 class PinMonitor:
-    """Reports when the most used experts in RAM slots are pinned, or that they were not.
-
-    A token looks up `accesses_per_token` experts.
-    """
+    """Reports once the most used experts in RAM slots are pinned, or that they were not."""
 
     def __init__(self, settings: PolicySettings, accesses_per_token: int) -> None:
         self._settings, self._accesses_per_token = settings, accesses_per_token
@@ -126,10 +123,7 @@ class PinMonitor:
         self._most_accesses = 0  # an upper bound of the lookups
 
     def end_step(self, store: ExpertStore, num_tokens: int) -> None:
-        """Reports the pin on stderr once it has happened.
-
-        Reads the store's counts only once the tokens so far may have caused enough lookups.
-        """
+        """Reports the pin on stderr once it has happened."""
         if self._due is None:
             return
         self._most_accesses += num_tokens * self._accesses_per_token

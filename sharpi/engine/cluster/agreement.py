@@ -70,10 +70,7 @@ def fingerprint(file: GgufFile) -> Fingerprint:
 
 
 def require_same(fingerprints: Sequence[Fingerprint], hosts: Sequence[str]) -> None:
-    """Raises ClusterError if two ranks have different models; names both and a tensor that differs.
-
-    The fingerprints and host names are in order of ranks.
-    """
+    """Raises ClusterError that names two ranks with different models, and a tensor that differs."""
     for before, rank in combinations(range(len(hosts)), 2):
         if (difference := _difference(fingerprints[before], fingerprints[rank])) is not None:
             raise ClusterError(
@@ -125,10 +122,7 @@ def own_parts(file: GgufFile) -> Parts:
 
 
 def completed(file: GgufFile, ranks: Sequence[Parts], hosts: Sequence[str]) -> GgufFile:
-    """Returns the file with the tensors of all parts, even of parts that only other ranks have.
-
-    Raises ClusterError if no rank has a part, or if ranks have different numbers of parts.
-    """
+    """Returns the file with the tensors of all parts; raises ClusterError if no rank has one."""
     for rank, other in enumerate(ranks):
         if other.count != len(file.parts):
             raise ClusterError(

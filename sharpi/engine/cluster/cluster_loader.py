@@ -58,11 +58,7 @@ class ClusterLoader(LayerShare, Closing):
         self.remote: RemotePart | None = None  # on the first rank, once `parts` was called
 
     def complete(self, file: GgufFile) -> GgufFile:
-        """Returns the file with the tensors of all parts of a split model.
-
-        Other ranks describe the parts that this machine lacks. Raises ClusterError for a part that
-        no rank has.
-        """
+        """Returns the file with tensors of all parts; raises ClusterError if no rank has one."""
         parts = self._group.exchange("parts", own_parts(file))
         return completed(file, parts, self._group.hosts)
 
@@ -75,11 +71,7 @@ class ClusterLoader(LayerShare, Closing):
         hardware: HardwareInfo,
         gpus: GpuRates = NO_GPUS,
     ) -> EngineSettings:
-        """Compares the ranks and divides the layers; returns the settings that all ranks share.
-
-        `gpus` has this rank's VRAM for layers, and how fast it is read. Raises ClusterError if a
-        rank has another model or version, or if the first rank finds that the run cannot begin.
-        """
+        """Divides the layers; returns shared settings, or raises ClusterError if ranks differ."""
         group = self._group
         own = own_rank_info(file, hardware, config, gpus)
         ranks = group.exchange("rank info", own)

@@ -86,10 +86,7 @@ def with_lenders(division: Division, hosts: list[Host]) -> Division:
 
 
 def rates(division: Division, hosts: list[Host]) -> tuple[float, float]:
-    """Returns the tokens per second of one sequence, and of many sequences together.
-
-    Many means enough to keep all machines busy.
-    """
+    """Returns the tokens per second of one sequence, and of enough to keep all machines busy."""
     working = [each for each in hosts if not each.only_lends]
     hops = sum(each.hop_ms for each in working) / 1e3 if len(working) > 1 else 0.0
     return 1 / (1 / division.single_rate + hops), division.full_rate
@@ -104,10 +101,7 @@ def planned_loans(
     division: Division,
     hosts: Sequence[Host],
 ) -> Iterator[str]:
-    """Yields a line of text for each pair of a machine that could lend and one that would borrow.
-
-    It assumes that all machines have the same kernels.
-    """
+    """Yields a line for each pair of a machine that could lend and one that would borrow."""
 
     def offer(host: Host, layers: range) -> LendingOffer:
         vram = parse_size(host.vram) or None

@@ -16,25 +16,20 @@ from sharpi.cluster.channel import Channel, Kind, Message
 from sharpi.engine.backends.model_part import RemoteLayers, StepOfPart, Values
 from sharpi.engine.cluster.agreement import RankReport
 from sharpi.engine.cluster.step_message import (
-    SentStep,
     pair_body,
     read_pair,
     read_step,
     read_values,
     step_body,
-    values_body,
 )
 from sharpi.engine.records.expert_records import ExpertRecords
 from sharpi.engine.runner import Runner
 from sharpi.errors import ClusterError, SharpiError
-from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
+from sharpi.ops.cuda.replay.step_outputs import on_host
 
 
 class RemotePart(RemoteLayers):
-    """Runs the other ranks' layers; its results are the last layer's values (outputs, hidden).
-
-    Its methods raise ClusterError if a rank fails or is lost.
-    """
+    """Runs the other ranks' layers, gives values (outputs, hidden), and raises ClusterError."""
 
     def __init__(
         self,
@@ -109,11 +104,7 @@ class RemotePart(RemoteLayers):
 
 
 class Follower:
-    """Runs a rank's layers for every step message, until the first rank ends the run.
-
-    `is_last`: this rank runs the model's last layer. `on_end` is called with this rank's report
-    before the closing message goes to the next rank.
-    """
+    """Runs a rank's layers for every step message; `on_end` gets its report once the run ends."""
 
     def __init__(
         self,
@@ -132,10 +123,7 @@ class Follower:
         self._num_steps, self._busy_seconds = 0, 0.0
 
     def run(self) -> None:
-        """Handles messages until the first rank ends the run.
-
-        Raises ClusterError if the group fails or a step does.
-        """
+        """Handles messages until the run ends; raises ClusterError if the group or a step fails."""
         self._runner.prepare()
         while (message := self._channel.receive()).kind is not Kind.CLOSE:
             self._take(message)
@@ -159,24 +147,19 @@ class Follower:
             self._channel.send(message)
 
     def _step(self, message: Message) -> None:
-        sent = read_step(message.body, self._width)
+        step, max_outputs = read_step(message.body, self._width)
         start = time.perf_counter()
         try:
-            values = self._runner.run_layers(sent.step, sent.max_outputs)
+            values = self._runner.run_layers(step, max_outputs)
         except SharpiError as error:
             fault = f"{self._name}: {error}"
             self._channel.send(Message(Kind.FAILED, message.number, fault.encode()))
             raise ClusterError(fault) from error
         self._busy_seconds += time.perf_counter() - start
         self._num_steps += 1
-        self._pass_on(message.number, sent, values)
-
-    def _pass_on(self, number: int, sent: SentStep, values: StepValues) -> None:
-        outputs = sum(len(segment.outputs) for segment in sent.step.segments)
-        if self._is_last and not outputs:
-            return
-        if self._is_last:
-            self._channel.send(Message(Kind.OUTPUTS, number, values_body(on_host(values))))
-        else:
-            body = step_body(sent.step, on_host(values), sent.max_outputs)
-            self._channel.send(Message(Kind.STEP, number, body))
+        given = on_host(values)
+        if not self._is_last:
+            body = step_body(step, given, max_outputs)
+            self._channel.send(Message(Kind.STEP, message.number, body))
+        elif any(len(segment.outputs) for segment in step.segments):
+            self._channel.send(Message(Kind.OUTPUTS, message.number, given.tobytes()))

@@ -29,12 +29,7 @@ def choose_on_gpu(
     positions: int,
     window_pages: int = 0,
 ) -> tuple[frozenset[int], str | None]:
-    """Returns the layers that GPUs compute with f16 keys and values of a whole context.
-
-    Also returns the reason why f16 takes too much VRAM, if q8_0 leaves room for more layers or
-    slots, else None. Without a GPU there are no layers.
-    `window_pages` is as for `kv_bytes`.
-    """
+    """Returns the layers on GPUs with f16 keys, and why f16 takes too much VRAM, else None."""
     vrams = usable_vrams(config, hardware)
     if not vrams:
         return frozenset(), None
@@ -120,11 +115,7 @@ def choose_kv_types(
     num_positions: int,
     window_pages: int = 0,
 ) -> tuple[KvTypes, tuple[str, ...]]:
-    """Returns the requested types, or else types that fit `num_positions`, with a note on them.
-
-    On GPUs, f16 has to leave as much room as q8_0 for layers and for the recommended expert slots.
-    No type smaller than q8_0 is ever chosen here. `window_pages` is as for `kv_bytes`.
-    """
+    """Returns the requested types, or else f16 or q8_0 by the room there is, with a note."""
     if config.kv_type or config.key_type or config.value_type:
         default = config.kv_type or "f16"
         return KvTypes(config.key_type or default, config.value_type or default), ()
@@ -176,10 +167,7 @@ def kv_pages(
     types: KvTypes,
     window_pages: int = 0,
 ) -> tuple[int, tuple[str, ...]]:
-    """Returns the number of pages for all sequences, at least one context's, and notes on it.
-
-    `window_pages` is as for `kv_bytes`.
-    """
+    """Returns the number of pages for all sequences, at least one context's, and notes on it."""
     wanted = config.num_parallel * pages_per_sequence
     window_pages = window_pages if window_pages < wanted else 0
     in_windows = [shape for shape in model.attention if shape.window and window_pages]
@@ -213,10 +201,7 @@ def _unfilled_bytes(memory: int, weights: int) -> int:
 
 
 def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:
-    """Yields lines on the KV cache of one full context: its bytes by type, and its special parts.
-
-    `window_pages`: the pages that sliding-window layers have, 0 for all.
-    """
+    """Yields lines on the KV cache of one full context: its bytes by type, and special parts."""
     sizes = ", ".join(
         f"{types} {format_bytes(kv_bytes(model.attention, context_size, types, window_pages))}"
         for types in (KvTypes(kind, kind) for kind in KV_FORMATS)

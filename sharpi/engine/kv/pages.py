@@ -88,11 +88,7 @@ class CachedPage:
         return best, longest
 
     def last_known_state(self, tokens: Sequence[int]) -> tuple[int, "CachedPage | None"]:
-        """Finds the child that has a state after the most leading `tokens`.
-
-        Returns the number of these tokens and the child, or 0 and None if no child has such a
-        state.
-        """
+        """Finds the child with a state after the most leading `tokens`, their number first."""
         found: tuple[int, CachedPage | None] = 0, None
         for child in self.children:
             if child.states:

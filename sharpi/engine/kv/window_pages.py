@@ -33,12 +33,7 @@ def windows_of(model: ModelConfig) -> dict[int, int]:
 
 
 def gpu_windows_of(model: ModelConfig) -> dict[int, int]:
-    """Returns the windows of the layers that drop pages on a GPU.
-
-    A GPU may run prompts of a MoE model layer by layer. A layer that reads an earlier layer's keys
-    then runs after the earlier layer has dropped most of its pages. So a layer whose keys another
-    layer reads keeps all pages.
-    """
+    """Returns the windows of the layers that drop pages on a GPU: not of keys that others read."""
     readers = Counter(
         mixer.shape.layer for mixer in model.mixers if isinstance(mixer, AttentionSettings)
     )
@@ -47,11 +42,7 @@ def gpu_windows_of(model: ModelConfig) -> dict[int, int]:
 
 
 def window_pages(config: RunConfig, model: ModelConfig) -> int:
-    """Returns the number of pages for which sliding-window layers have memory; 0 for all pages.
-
-    Each sequence gets room for a step and for twice its window, so that an ended text can be
-    continued at its end or a little before it.
-    """
+    """Returns the pages for which sliding-window layers have memory; 0 for all pages."""
     windows = windows_of(model)
     if not windows or model.states:
         return 0
@@ -103,18 +94,12 @@ class WindowPages:
         return pages
 
     def drop_passed(self, page: int) -> None:
-        """Drops a page's keys and values in sliding-window layers after a step that passed it.
-
-        Does nothing if a text has begun to hold or to write the page since.
-        """
+        """Drops a page that a step has passed, unless a text has begun to use it since."""
         if page not in self._present:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def usable(self, pages: Sequence[int], length: int) -> int:
-        """Returns the most tokens, up to `length`, after which a text in these pages can continue.
-
-        The next token must find all positions of its window in pages that still have them.
-        """
+        """Returns the most tokens, up to `length`, after which the next finds its window."""
         return self.usable_of([self.has(page) for page in pages], length)
 
     def usable_of(self, have_windows: Sequence[bool], length: int) -> int:
@@ -144,10 +129,7 @@ class WindowPages:
             self._unused[page] = None
 
     def hold(self, *pages: int) -> None:
-        """Counts one more user of each page; drops other pages only after that.
-
-        A page may also be one that is about to be written.
-        """
+        """Counts one more user of each page, and drops other pages only after that."""
         if not self.is_on:
             return
         for page in pages:
@@ -177,19 +159,13 @@ class WindowPages:
             self._drop(page, page - 1 not in self._present, page + 1 not in self._present)
 
     def trim(self, num_new: int = 0) -> None:
-        """Makes sliding-window layers drop the least recently used pages until `num_new` more fit.
-
-        They have at most `limit` pages in all.
-        """
+        """Drops windows of the least recently used pages until `num_new` more fit the limit."""
         while len(self._present) + num_new > self._limit and self._unused:
             self.drop_page(next(iter(self._unused)))
 
 
 class HeldWindows:
-    """Keeps the pages in use that sliding-window layers read for a text's next tokens.
-
-    `path` lists the pages of the text.
-    """
+    """Keeps the pages of `path` in use that sliding-window layers read for the next tokens."""
 
     def __init__(self, windows: WindowPages, path: Sequence[CachedPage]) -> None:
         self._windows, self._path = windows, path
@@ -197,11 +173,7 @@ class HeldWindows:
         self._passing: dict[int, int] = {}  # the same, of pages not held in this step
 
     def hold(self, length: int, end: int) -> None:
-        """Holds only the pages that a step from `length` to `end` and the next token read.
-
-        In a step of more tokens than a batch, pages that only tokens of that step read are not
-        held.
-        """
+        """Holds the pages that a step from `length` to `end` and the next token read, no others."""
         self._end_step()
         passing = self._windows.passing(length, end)
         self._passing = {index: self._path[index].page for index in passing}

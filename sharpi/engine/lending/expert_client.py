@@ -24,11 +24,7 @@ HYSTERESIS = 1.25  # the other source of experts must be this many times faster
 
 
 def prefers_remote(is_remote: bool, round_trip: float, read: float) -> bool:
-    """Returns True if steps should send requests to other ranks, rather than read the disk.
-
-    `is_remote` says that they do now, which changes only if the other source is clearly faster.
-    `round_trip` and `read` are the seconds of a request and of a read.
-    """
+    """Returns True if requests pay more than disk reads; a change has to pay clearly."""
     if is_remote:
         return round_trip <= HYSTERESIS * read
     return HYSTERESIS * round_trip < read
@@ -139,10 +135,7 @@ class ExpertClient(Closing):
             self.remote.remove_rank(index)
 
     def resume(self) -> None:
-        """Makes steps send requests again, and other ranks read the experts that they lend.
-
-        Any thread may call it.
-        """
+        """Makes other ranks read what they lend, and steps send requests again; for any thread."""
         for index, channel in enumerate(self._channels):
             if not self._lost[index]:
                 with self._channel_locks[index]:
@@ -150,10 +143,7 @@ class ExpertClient(Closing):
         self._add_lenders()
 
     def round_trip(self) -> float:
-        """Returns the median seconds from a request to its reply, for the slowest rank.
-
-        Infinite if all ranks are lost.
-        """
+        """Returns the median seconds of a request to the slowest rank; infinite if all are lost."""
         seconds = []
         for index, channel in enumerate(self._channels):
             if self._lost[index]:
@@ -199,10 +189,7 @@ class ExpertClient(Closing):
             self._end(channel)
 
     def lost(self, rank: int) -> None:
-        """Computes a lost rank's replies here from now on, also that to a request already sent.
-
-        Any thread may call it, for any rank, more than once.
-        """
+        """Computes a lost rank's replies here from now on; any thread may call it, also again."""
         for index, channel in enumerate(self._channels):
             with self._lock:
                 if channel.other != rank or self._lost[index]:

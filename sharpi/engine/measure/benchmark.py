@@ -22,11 +22,7 @@ _NUM_CHECKS = 8  # of a repetition
 
 
 class BenchmarkTest(Struct, frozen=True):
-    """Prefill ("pp") or decode ("tg") of `num_tokens` after `depth` tokens in the KV cache.
-
-    A test of kind "ck" checks drafts: its steps have `num_tokens` rows, with the logits of all
-    rows.
-    """
+    """Prefill ("pp") or decode ("tg") after `depth` tokens, or checks of drafts ("ck")."""
 
     kind: Literal["pp", "tg", "ck"]
     num_tokens: int
@@ -119,10 +115,7 @@ class Benchmark:
         self._processor = processor_of(engine, self._traffic)
 
     def run(self, test: BenchmarkTest) -> BenchmarkRow:
-        """Runs one test, and measures the processor's limits before and after it.
-
-        The higher limits count.
-        """
+        """Runs one test; of the processor's limits before and after it, the higher ones count."""
         passes = self._passes(test)
         threads = self._threads(test)
         try:
@@ -244,10 +237,7 @@ class Benchmark:
 def run_benchmark(
     engine: Engine, tests: Sequence[BenchmarkTest], repetitions: int
 ) -> Iterator[BenchmarkRow]:
-    """Yields one row per test as it is done; raises ContextFullError.
-
-    Tests of more drafts than a step may check are skipped.
-    """
+    """Yields a row per test that fits a step's drafts, as it is done; raises ContextFullError."""
     benchmark = Benchmark(engine, repetitions)
     for test in tests:
         if test.kind == "ck" and test.num_tokens > 1 + engine.runner.settings.max_drafts:

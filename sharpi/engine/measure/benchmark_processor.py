@@ -35,11 +35,7 @@ class Traffic(Struct, frozen=True):
 
 
 class WeightTraffic:
-    """Counts the traffic of a model's passes; a pass reads a weight once, for all its tokens.
-
-    The last layer's feed-forward and the output are computed only for the token whose logits are
-    needed. Attention over the KV cache is not counted.
-    """
+    """Counts traffic of passes, which read a weight once; the KV cache is not counted."""
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
         self._experts = [
@@ -62,11 +58,7 @@ class WeightTraffic:
         self._output_operations = once + 2 * output.rows * output.columns
 
     def of_pass(self, num_tokens: int, routes: Sequence[IntArray]) -> Traffic:
-        """Counts one pass with logits of its last token.
-
-        `routes`: (tokens, used) for each MoE layer; for the last layer only the first row counts.
-        Layers of other machines have no routes here, and count like the last known layer.
-        """
+        """Counts a pass with logits of its last token, by routes (tokens, used) of MoE layers."""
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations
         remaining, chosen = iter(routes), np.zeros((0, 0), np.int32)
@@ -114,11 +106,7 @@ def _num_weights(tensors: Iterable[Tensor]) -> int:
 
 
 class Processor:
-    """The processors that run the model; `device` names the GPUs, and is None without any.
-
-    Only one of them alone has limits: a `cpu`, or one GPU with the traffic of its `bus`. Those of
-    one processor do not apply to several.
-    """
+    """The processors of a model; limits only apply to one alone, a `cpu` or GPU with `bus`."""
 
     def __init__(
         self,
@@ -151,11 +139,7 @@ class Processor:
         return 0 if self._bus is None else self._bus.of_pass(routes)
 
     def bytes_per_second(self, num_threads: int, weight_bytes: int, bus_bytes: int) -> float | None:
-        """Returns the highest rate of reading weights; None if there is no limit to compare with.
-
-        `bus_bytes` of the `weight_bytes` cross a GPU's bus. VRAM and bus work at the same time, so
-        the slower one limits it.
-        """
+        """Returns the highest rate of reading weights, VRAM beside the bus; None without limit."""
         if self._cpu is not None:
             return self._cpu.bytes_per_second(num_threads)
         if self._gpu is None:
@@ -193,10 +177,7 @@ def processor_of(engine: Engine, traffic: WeightTraffic) -> Processor:
 
 
 class BusTraffic:
-    """Counts the bytes of experts that a GPU reads from RAM.
-
-    `resident`: by MoE layer, the number of experts on the GPU; these have the lowest ids.
-    """
+    """Counts bytes of experts read from RAM; `resident`, with the lowest ids, are on the GPU."""
 
     def __init__(self, traffic: WeightTraffic, resident: Sequence[int], num_experts: int) -> None:
         self._traffic, self._resident = traffic, tuple(resident)

@@ -42,11 +42,7 @@ class KvLoss(Struct, frozen=True):
         return float(np.exp(self.reference_nll_sum / self.num_tokens))
 
     def plus(self, logits: Logits, reference: Logits, targets: npt.NDArray[np.int32]) -> "KvLoss":
-        """Returns the sums with more tokens added.
-
-        `logits` and `reference` (tokens, vocabulary) are the logits of both engines, and `targets`
-        (tokens,) the ids of the tokens that follow.
-        """
+        """Adds tokens, by logits (tokens, vocabulary) of both engines and targets (tokens,)."""
         nll = token_losses(reference, targets)
         agreeing = int((logits.argmax(axis=1) == reference.argmax(axis=1)).sum())
         return KvLoss(
@@ -102,10 +98,7 @@ class WindowScore(Struct, frozen=True):
 def perplexity_windows(
     engine: Engine, ids: npt.NDArray[np.int32], window: int, reference: Engine | None = None
 ) -> Iterator[WindowScore]:
-    """Scores ids (tokens,) window by window; raises UsageError if the text is too short.
-
-    `reference`: an engine of the same model; its probabilities are compared with those of `engine`.
-    """
+    """Scores ids (tokens,) by windows, also against `reference`; raises UsageError if too short."""
     count = len(ids) // window
     if window < 4 or count < 1:
         raise UsageError(f"the text has {len(ids)} tokens; perplexity needs a window of {window}")

@@ -36,10 +36,7 @@ NO_GPUS = GpuRates(0, 0.0)
 
 
 def gpu_rates(devices: Sequence[Device], config: RunConfig) -> GpuRates:
-    """Returns the VRAM that GPUs have for layers, and the measured rate of reading it.
-
-    Buffers for steps, whose size is not known yet, are not subtracted.
-    """
+    """Returns the VRAM that GPUs have for layers, buffers included, and the rate of reading it."""
     limits = config.vrams or (config.vram,) * len(devices)
     free = [
         max(0, min(device.free_bytes, limit or device.free_bytes) - RESERVE_BYTES)
@@ -77,10 +74,7 @@ def is_there() -> bool:
 
 
 class GpuChoice:
-    """Chooses the GPUs to use; `devices` is empty if the CPU computes everything.
-
-    `notes` say why a GPU is not used.
-    """
+    """Chooses `devices`, none if the CPU computes everything; `notes` say why a GPU is not used."""
 
     def __init__(
         self, config: RunConfig, open_device: OpenGpu, is_there: Callable[[], bool] = is_there
@@ -127,11 +121,7 @@ class GpuChoice:
         hardware: HardwareInfo,
         layers: range | None = None,
     ) -> Placed:
-        """Returns the placement, the plan to run by and a warning.
-
-        Uses the CPU alone if the GPUs cannot run the model and none was requested. With `layers`,
-        other machines run the other layers. Raises UsageError like `running_plan`.
-        """
+        """Returns placement, plan and warning, without GPUs that cannot run it, or UsageError."""
 
         def plan(config: RunConfig, hardware: HardwareInfo) -> Placed:
             placement = Placement(config, file, model, settings, hardware, layers)
@@ -169,10 +159,7 @@ class GpuChoice:
         return replace(hardware, free_vram=frees[0], free_vrams=frees, vram_rates=rates)
 
     def description(self, plan: TierPlan | None) -> str | None:
-        """Returns the GPUs' names and first layers, on which result bits depend.
-
-        Returns None on the CPU.
-        """
+        """Returns the GPUs' names and first layers, on which bits depend; None on the CPU."""
         if not self.devices:
             return None
         first, *others = plan.gpus if plan is not None else ()

@@ -35,10 +35,7 @@ def whole_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> in
 
 
 def least_bytes(entry: CatalogueEntry, quant: str, hardware: HardwareInfo) -> int:
-    """Estimates the least bytes of RAM with which the model runs at a useful speed.
-
-    Experts may stay on disk, so that a MoE model only needs slots for the experts of two tokens.
-    """
+    """Estimates the least bytes of RAM for a useful speed, with slots for experts of two tokens."""
     facts = approximate_facts(entry, quant)
     slots = sum(
         min(layer.num_experts, _FEW_TOKENS * entry.num_used) * layer.slot_bytes

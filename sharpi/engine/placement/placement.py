@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Collects the planner's inputs, from which `plan` computes a plan quickly.
-
-    With `layers`, other machines run the model's other layers, which take no memory here. Raises
-    UnsupportedModelError if a GPU is requested that has no kernels for the model.
-    """
+    """Collects the planner's inputs; raises UnsupportedModelError if a GPU has no kernels."""
 
     def __init__(
         self,
@@ -94,11 +90,7 @@ def _use_shares(config: RunConfig, model: ModelConfig) -> tuple[tuple[float, ...
 
 
 def running_plan(placement: Placement, config: RunConfig) -> tuple[TierPlan | None, str | None]:
-    """Returns the plan to run by and a warning; raises UsageError for a budget that is too small.
-
-    The plan is None if the model does not fit and cannot be split, and no budget was given. The
-    model then runs from the mapped file, and the disk limits its speed.
-    """
+    """Returns the plan, None if it does not fit, and a warning; raises UsageError for a budget."""
     plan = placement.plan()
     if plan.fits:
         return plan, None
@@ -175,12 +167,7 @@ PLAIN_POLICIES = tuple(
 
 
 def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
-    """Returns the options for experts as they apply to the slots in RAM.
-
-    With a GPU these slots only get a plain policy: they see the GPU's misses alone, which are too
-    few to learn from. They pin no experts if VRAM does, unless a fixed set was asked for. If GPUs
-    have all layers, their routers predict which experts are read from disk early.
-    """
+    """Returns the options for slots in RAM, which learn and pin little under a GPU with layers."""
     asked = config.experts
     if plan is None or not has_gpu_layers(plan):
         return asked
@@ -196,11 +183,7 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
 
 
 def may_map(config: RunConfig, plan: TierPlan) -> bool:
-    """Returns True if slots in RAM may be given up for the mapped file while the model runs.
-
-    They may if the user set nothing about them, and no GPU reads them. With a budget for RAM, the
-    mapped file would take more of the page cache than the budget.
-    """
+    """Returns True if slots in RAM may be given up for the mapped file: none was asked for."""
     is_asked = config.ram is not None or config.moe_slots is not None or config.load == "copy"
     asked, usual = config.experts, ExpertConfig()
     chosen = ("policy", "load_budget", "warm_pin", "warm_pin_after", "prefetch", "predictor",

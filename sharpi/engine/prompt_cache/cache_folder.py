@@ -53,10 +53,7 @@ class ModelFolder(Struct, frozen=True):
 
 
 class CacheFolder:
-    """The folder of a prompt cache, within a budget of `max_bytes`.
-
-    It is created if it is missing, for its owner alone. Raises UsageError if that fails.
-    """
+    """A prompt cache's folder within `max_bytes`, made if need be, for its owner; or UsageError."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
@@ -85,10 +82,7 @@ class CacheFolder:
             write_atomically(folder / ABOUT, json.dumps(about).encode())
 
     def make_room(self, num_bytes: int, time_ns: int) -> bool:
-        """Removes files last used before `time_ns`, oldest first, until `num_bytes` more fit.
-
-        Returns False if they do not fit.
-        """
+        """Removes the oldest files used before `time_ns`; returns True if `num_bytes` fit."""
         if self._until_look < num_bytes or self._num_bytes + num_bytes > self.max_bytes:
             self._num_bytes = self._evict(num_bytes, time_ns)
             self._until_look = self.max_bytes // _LOOKS

@@ -46,10 +46,7 @@ class ModelDigest:
         return None
 
     def compute(self, should_stop: threading.Event | None = None) -> bytes | None:
-        """Computes the digest from all bytes of the model, stores it and returns it.
-
-        Returns None if `should_stop` is set, or if a file is changed meanwhile. Raises OSError.
-        """
+        """Digests all bytes; None if stopped or if a file changes meanwhile. Raises OSError."""
         whole = blake2b(digest_size=DIGEST_BYTES)
         buffer = aligned_bytes(_PIECE_BYTES)
         for part in self._parts:
@@ -92,10 +89,7 @@ _PACKAGES = ("model", "ops", "engine/backends", "device")  # whose code decides 
 def arithmetic_of(
     config: RunConfig, settings: EngineSettings, model: ModelConfig, gpu: str | None
 ) -> str:
-    """Returns a name for the arithmetic of a loaded model; equal names mean equal bits.
-
-    `gpu`: the GPUs' names and layers, see `GpuChoice.description`; None without a GPU.
-    """
+    """Returns a name for the arithmetic of a loaded model; equal names mean equal bits."""
     fields = {k: v for k, v in asdict(settings).items() if k not in _WITHOUT_EFFECT}
     on_gpu = None if gpu is None else (gpu, config.batch_size, config.experts.miss)
     return repr((_code(), processor_name(), fields, model, on_gpu))

@@ -39,11 +39,7 @@ _MAX_NOTES = 5
 
 
 def link_before(page: CachedPage) -> bytes:
-    """Returns the link before a page, which is a digest of all tokens before it.
-
-    Stores the link, and those of the pages that precede it. They stay valid, since the tokens of a
-    page that another page follows never change.
-    """
+    """Returns the digest of all tokens before a page; stores it there, since they never change."""
     path = page.path()
     known = max((i for i, each in enumerate(path) if each.link is not None), default=0)
     for before, each in pairwise(path[known:]):
@@ -107,29 +103,19 @@ class PromptCache(Closing):
     # What is on disk.
 
     def refresh(self) -> bool:
-        """Updates the index with the files of other processes.
-
-        Returns False while the model's digest is not known.
-        """
+        """Updates the index with other processes' files; False while the digest is not known."""
         if self._key is None or self._index is None:
             return False
         self._index.refresh()
         return True
 
     def has_page(self, parent: bytes, own: bytes, *, is_partial: bool = False) -> bool:
-        """Returns True if the whole page between links `parent` and `own` is on disk.
-
-        A link is a digest of all tokens up to a position of a text. A partial record lacks the
-        page's sliding-window layers.
-        """
+        """Returns True if the page between two links is on disk, perhaps without windows."""
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial)
         return self._index is not None and self._index.has(name)
 
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
-        """Returns how many of `tokens` the longest record after link `parent` has; 0 if none.
-
-        The link is the digest of all tokens that precede `tokens`.
-        """
+        """Returns how many of `tokens` the longest record after link `parent` has; 0 if none."""
         found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
         return found[0].num_tokens if found else 0
 
@@ -156,10 +142,7 @@ class PromptCache(Closing):
         has_state: bool = False,
         is_partial: bool = False,
     ) -> Record:
-        """Returns the header of this model's record for `tokens`, the first of them at `position`.
-
-        `parent` is the link before them, the digest of all tokens that precede `tokens`.
-        """
+        """Returns the header of a record for `tokens` from `position` on, after link `parent`."""
         assert self._key is not None
         page_bytes, state_bytes = self._sizes
         size = self._memory.partial_bytes if is_partial else page_bytes
@@ -188,10 +171,7 @@ class PromptCache(Closing):
     # What is to be written.
 
     def save(self, path: Sequence[CachedPage], has_windows: Callable[[int], bool]) -> None:
-        """Queues the pages of an ended sequence to be written, if they are not on disk.
-
-        `has_windows` tells by a page's number whether sliding-window layers still have it.
-        """
+        """Queues the pages of an ended sequence; `has_windows` tells if page numbers are whole."""
         if self._can_write and self._failure is None:
             pages = [page for page in path if page.tokens]
             self.queue.add(list(self._pending(pages, has_windows, time.time_ns())))
@@ -265,11 +245,7 @@ class PromptCache(Closing):
                     (self._folder.of_model(record.key) / str(name)).unlink()
 
     def close(self) -> None:
-        """Waits until all records are written; an interrupt drops those that still wait.
-
-        A second call does nothing. The memory of the pages must still exist, and no step may write
-        to it.
-        """
+        """Waits until all records are written, once; an interrupt drops those that still wait."""
         self.queue.close()
         try:
             while self._thread.is_alive():

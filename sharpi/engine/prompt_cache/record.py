@@ -46,10 +46,7 @@ class Checksum:
         self._num_bytes = 0
 
     def add(self, data: Bytes) -> None:
-        """Adds contiguous bytes, without holding the GIL.
-
-        Raises ValueError if a previous piece ended with an incomplete row.
-        """
+        """Adds contiguous bytes without the GIL; raises ValueError after an incomplete row."""
         if self._num_bytes % ROW_BYTES:
             raise ValueError("only the last piece may end within a row")
         lanes = self._lanes.ctypes.data_as(ctypes.POINTER(c_uint64))
@@ -79,19 +76,13 @@ ROOT = bytes(LINK_BYTES)  # before the first token
 
 
 def link_after(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """Returns the link after `tokens`, a digest of them and of all tokens before them.
-
-    `parent` is the link before `tokens`.
-    """
+    """Returns the link after `tokens`, a digest of them and of `parent`, the link before them."""
     ids = np.asarray(tokens, np.int32).tobytes()
     return blake2b(parent + ids, digest_size=LINK_BYTES).digest()
 
 
 def page_links(tokens: Sequence[int]) -> list[bytes]:
-    """Returns the link before each page of the tokens, and the one after the last whole page.
-
-    A link is a digest of all tokens up to a position.
-    """
+    """Returns the link before each page of the tokens, and the one after the last whole page."""
     links = [ROOT]
     for start in range(0, len(tokens) - PAGE_POSITIONS + 1, PAGE_POSITIONS):
         links.append(link_after(links[-1], tokens[start : start + PAGE_POSITIONS]))
@@ -113,10 +104,7 @@ class RecordFault(Exception):
 
 
 class RecordName(NamedTuple):
-    """The name of a record's file: links before and after its tokens, their number, its kind.
-
-    A link is a digest of all tokens of a text up to a position.
-    """
+    """The name of a record's file: links before and after its tokens, their number, its kind."""
 
     parent: str  # in hexadecimal, as `own`
     own: str
@@ -196,10 +184,7 @@ TEMPORARY = ".sharpi-part-"  # how files begin that are being written
 
 @contextmanager
 def replacing(path: Path) -> Iterator[int]:
-    """Yields the descriptor of a new file, which replaces `path` at the end.
-
-    If the caller's block raises an exception, the new file is removed.
-    """
+    """Yields the descriptor of a new file, which replaces `path` unless the block raises."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
     try:
         with os.fdopen(descriptor, "wb", buffering=0):
@@ -238,10 +223,7 @@ def append_record(descriptor: int, record: Record, data: Bytes) -> None:
 
 
 def read_record(path: Path, expected: Record, data: Bytes) -> None:
-    """Reads the page and the state of the expected record into `data`.
-
-    Raises RecordFault for a file that does not have exactly this record, and OSError.
-    """
+    """Reads the expected record's page and state; raises RecordFault for others, and OSError."""
     with opened(path) as (descriptor, size):
         record, checksum = parse_header(os.pread(descriptor, HEADER_BYTES, 0))
         if record.key != expected.key:

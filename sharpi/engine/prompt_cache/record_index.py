@@ -19,10 +19,7 @@ from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 
 class RecordIndex:
-    """The records of a folder at the last `refresh`, and those that were added since.
-
-    Any thread may use it.
-    """
+    """The records of a folder at the last `refresh`, and those added since; for any thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,10 +57,7 @@ class RecordIndex:
         return name in self._by_parent.get(name.parent, ())
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:
-        """Returns the records after link `parent` that `tokens` begin with, the longest first.
-
-        A link is the digest of all tokens before a page. Partial records are left out.
-        """
+        """Returns whole records after link `parent` that `tokens` begin with, the longest first."""
         with self._lock:
             following = list(self._by_parent.get(parent.hex(), ()))
         fitting = [
@@ -99,11 +93,7 @@ class RecordReader:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="prompt cache")
 
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes, str | None]]:
-        """Yields each record with its page and state, and its fault if it has one.
-
-        The bytes are valid until the next record. The fault is None for a valid record, and "" for
-        a record that another process removed.
-        """
+        """Yields records, bytes valid until the next, and faults: None if valid, "" if gone."""
         size = max((record.num_bytes for record in wanted), default=0)
         buffers = [aligned_bytes(size) for _ in range(min(_READS_AHEAD, len(wanted)))]
         ahead: list[Future[str | None]] = []

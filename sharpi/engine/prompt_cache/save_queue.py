@@ -47,10 +47,7 @@ class SaveQueue:
         self.copy_some()
 
     def copy_some(self) -> None:
-        """Copies waiting records that are not in host memory, up to the limit of bytes.
-
-        For the engine's thread only.
-        """
+        """Copies waiting records from a GPU, up to the limit; for the engine's thread."""
         if self._memory.is_host_memory:
             return
         with self._changed:
@@ -64,10 +61,7 @@ class SaveQueue:
         self._copy_or_drop(lambda each: each.page == page)
 
     def copy_or_drop_windows(self, page: int) -> None:
-        """Copies or drops a page's waiting records before its sliding-window layers are dropped.
-
-        Partial records, which have no keys and values of sliding-window layers, stay as they are.
-        """
+        """Copies or drops a page's waiting records, but partial ones, before its windows go."""
         self._copy_or_drop(lambda each: each.page == page and not each.record.is_partial)
 
     def copy_or_drop_state(self, state: State) -> None:
@@ -105,10 +99,7 @@ class SaveQueue:
         return data
 
     def take(self) -> Pending | None:
-        """Waits for the next record, with its data if it has to be written.
-
-        Returns None once the queue is closed and empty.
-        """
+        """Waits for the next record, with data to write; None once closed and empty."""
         with self._changed:
             while not self._has_next():
                 if self._is_closed and not self._pending:

@@ -35,11 +35,7 @@ _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the 
 
 
 class ExpertRecords:
-    """Records the use of experts in one run.
-
-    `expert_bytes` has the bytes of one expert for each of this machine's layers with experts.
-    `in_vram` are the layers whose experts are all in VRAM.
-    """
+    """Records the use of experts in a run; `in_vram` are layers whose experts are all in VRAM."""
 
     def __init__(
         self,
@@ -87,17 +83,11 @@ class ExpertRecords:
             self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
 
     def report_uses(self) -> None:
-        """Counts experts from now on, for a report to the first rank.
-
-        The first rank writes the statistics of all ranks.
-        """
+        """Counts experts from now on, for the first rank, which writes statistics of all ranks."""
         self._is_reported = self._counts_uses = True
 
     def stats_to_report(self) -> "ExpertStats | None":
-        """Returns the statistics to send to the first rank.
-
-        Returns None without `report_uses`, or for a model without experts.
-        """
+        """Returns statistics for the first rank; None without `report_uses` or experts."""
         return self.stats() if self._is_reported else None
 
     def take_others(self, others: "Callable[[], Sequence[ExpertStats]]") -> None:
@@ -211,10 +201,7 @@ class ExpertRecords:
         )
 
     def view(self) -> "ExpertView | None":
-        """Returns which experts are resident and used, between two steps; None without experts.
-
-        If nothing is recorded, uses are only counted for some seconds after each call.
-        """
+        """Returns which experts are resident and used between two steps; None without experts."""
         if not self._moe_layers:
             return None
         if self._gpu is not None:

@@ -61,10 +61,7 @@ class RouteLog:
         return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
 
     def close(self) -> str | None:
-        """Writes the file; returns a warning if nothing was decoded.
-
-        Raises TraceFileError if it cannot be written.
-        """
+        """Writes the file; returns a warning if nothing was decoded. Raises TraceFileError."""
         for generation in self._generations.values():
             self._write(generation)
         self._generations.clear()

@@ -51,10 +51,7 @@ FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 
 
 class TextDelta(Struct, frozen=True):
-    """New `text`, never half a character, and the `tokens` that were chosen in the step.
-
-    Either may be empty: text is held back while it may still become a stop string.
-    """
+    """New text, never half a character nor of a possible stop string, and a step's tokens."""
 
     text: str
     tokens: tuple[SampledToken, ...] = ()
@@ -137,10 +134,7 @@ class GenerationState:
             self.finish_reason = "length"
 
     def add(self, logits: npt.NDArray[np.float32]) -> TextDelta:
-        """Chooses a token by logits (vocabulary,), and returns its text delta.
-
-        Raises what `Sampler.choose` raises.
-        """
+        """Chooses a token by logits (vocabulary,), and returns its delta; raises as `choose`."""
         return self._add(self._sampler.choose(logits))
 
     def add_largest(self, token: int) -> TextDelta:

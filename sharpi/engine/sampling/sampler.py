@@ -28,10 +28,7 @@ def softmax(scores: FloatArray) -> FloatArray:
 
 
 def candidates(logits: FloatArray, params: SamplingParams) -> tuple[IdArray, FloatArray]:
-    """Filters the logits; returns the ids and logits left, best first, ties by id, never empty.
-
-    Masked tokens, whose logit is -inf, are always dropped.
-    """
+    """Filters logits; returns ids and logits left but masked ones, best first, never empty."""
     ids = top_k(logits, params.top_k)
     ids = ids[logits[ids] > -np.inf]
     scores = logits[ids]
@@ -98,10 +95,7 @@ class SampledToken(Struct, frozen=True):
 
 
 class Sampler:
-    """Chooses tokens for one answer, with its own random state and memory of recent tokens.
-
-    `history` are the tokens before the answer.
-    """
+    """Chooses an answer's tokens, with random state and `history`, the tokens before it."""
 
     def __init__(
         self,
@@ -199,10 +193,7 @@ def _bits(mask: TokenMask, count: int) -> npt.NDArray[np.bool_]:
 
 
 def with_logprobs(token: int, logits: FloatArray, count: int) -> SampledToken:
-    """Returns the token with its log probability and those of the `count` most likely tokens.
-
-    They are by the model's softmax, before any filter.
-    """
+    """Returns the token with log probabilities, its own and the `count` highest, unfiltered."""
     exact = logits.astype(np.float64)
     peak = exact.max()
     total = peak + np.log(np.exp(exact - peak).sum())

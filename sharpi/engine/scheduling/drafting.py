@@ -95,10 +95,7 @@ class Drafting(TokenProposer):
         return left
 
     def computed(self, started: StartedStep) -> None:
-        """Prepares for `learn`, after a step and before its tokens are chosen.
-
-        The MTP head, if there is one, receives the hidden states of computed prompts.
-        """
+        """Prepares for `learn` before tokens are chosen; a head gets hidden states of prompts."""
         self._num_before = [
             len(scheduled.request.generation_state.ids) for scheduled in started.batch
         ]

@@ -39,10 +39,7 @@ class CutPages:
         return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
 
     def next_count(self, length: int, budget: int) -> int:
-        """Returns the number of tokens of the next step, at most `budget`.
-
-        The window before the cut has to be one step: the result is 0 if it exceeds the budget.
-        """
+        """Returns the tokens of the next step; 0 if the window, one step, exceeds `budget`."""
         rest = self.length - length
         if rest <= 0:
             return budget

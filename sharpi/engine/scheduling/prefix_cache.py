@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Prefix(NamedTuple):
-    """The cached beginning of some tokens: `whole` pages, then a part of the page `last`.
-
-    It has `length` tokens in all.
-    """
+    """The cached beginning of some tokens: `whole` pages, a part of `last`, `length` in all."""
 
     whole: list[CachedPage]
     last: CachedPage | None
@@ -69,11 +66,7 @@ class PrefixCache:
         return self.num_pages - self.num_available
 
     def reuse(self, tokens: Sequence[int]) -> tuple[Prefix, int]:
-        """Returns the prefix that a request for `tokens` can use, and how many tokens are cached.
-
-        With recurrent layers the prefix ends where their state is known, which may be earlier than
-        the cached length. Without `has_branches` all other pages are given back.
-        """
+        """Returns the usable prefix of `tokens`, which may be shorter, and how many are cached."""
         found = prefix = self.find(tokens)
         if self.states.are_needed:
             prefix = self.cut_to_state(found, tokens)
@@ -130,10 +123,7 @@ class PrefixCache:
     def restore(
         self, page: CachedPage, tokens: Sequence[int], data: HostBytes, *, is_partial: bool = False
     ) -> None:
-        """Fills a page that has just been added with `tokens` and `data` read from disk.
-
-        If `is_partial`, the data lacks sliding-window layers.
-        """
+        """Fills a new page with `tokens` and data from disk, without windows if `is_partial`."""
         if not is_partial:
             self.windows.begin(page.page)
         self._runner.memory.write_page(page.page, data, is_partial=is_partial)
@@ -164,10 +154,7 @@ class PrefixCache:
         page.num_users += 1
 
     def release(self, page: CachedPage) -> None:
-        """Counts one user of a page less; an unused page may be evicted.
-
-        An unused page without tokens is freed at once.
-        """
+        """Counts one user of the page less; an unused one may be evicted, and is freed if empty."""
         page.num_users -= 1
         page.last_use = next(self._clock)
         self.num_evictable += page.num_users == 0
@@ -188,10 +175,7 @@ class PrefixCache:
         return page
 
     def deduplicate(self, page: CachedPage) -> CachedPage:
-        """Returns another page with the same tokens as this full one, or else the page itself.
-
-        Two requests that have computed the same text share one copy afterwards.
-        """
+        """Returns another page with the same tokens, shared from now on, or the page itself."""
         assert page.parent is not None
         for other in page.parent.children:
             if other is not page and other.tokens == page.tokens:

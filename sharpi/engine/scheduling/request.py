@@ -83,10 +83,7 @@ class Request:
         return self.table is not None and len(self.tokens) - self.table.length == 1
 
     def restore(self, cache: PrefixCache, max_bytes: int | None) -> bool:
-        """Reads pages from the prompt cache on disk, about `max_bytes` a call.
-
-        Returns True once all pages are read.
-        """
+        """Reads about `max_bytes` of pages from disk; returns True once all are read."""
         if cache.disk is None:
             return True
         if self._restoring is None:
@@ -121,10 +118,7 @@ class Request:
         return sorted(ends)
 
     def next_count(self, budget: int) -> int:
-        """Returns the number of tokens of the next step, at most `budget`.
-
-        The step ends where a snapshot is to be kept.
-        """
+        """Returns the number of tokens of the next step, which ends where a snapshot is kept."""
         assert self.table is not None
         done = self.num_computed
         return self.table.next_count(
@@ -145,10 +139,7 @@ class Request:
         return len(self.tokens) // PAGE_POSITIONS + 1 + kept
 
     def segment(self, count: int) -> Segment:
-        """Builds a segment of the next `count` tokens.
-
-        It requests the logits of the last token of `tokens`, if it includes that token.
-        """
+        """Builds a segment of `count` tokens, with logits of the newest if it is among them."""
         assert self.table is not None
         start = self.table.length
         ids = self.tokens[start : start + count]
@@ -205,10 +196,7 @@ class ContextLimit:
         return self._shifted(prompt)
 
     def checked(self, request: Request, delta: TextDelta) -> TextDelta:
-        """Handles a full context after a new token: shifts it, or ends the answer.
-
-        Returns the delta, to which the end of the answer adds held-back text.
-        """
+        """Shifts a full context after a new token, or ends the answer; returns the delta."""
         if len(request.tokens) <= self._size:
             return delta
         if not self._shifts:

@@ -92,11 +92,7 @@ def _record(text: Beginning, number: int, length: int) -> Record | None:
 
 
 def restoration(cache: PrefixCache, tokens: Sequence[int]) -> Generator[int, None, None]:
-    """Reads the pages of the beginning of `tokens` that are on disk but not in memory.
-
-    Yields the bytes of each record once its page is in the prefix cache. The caller may do other
-    work meanwhile, and close the iterator at any time.
-    """
+    """Reads a text's beginning from disk, yielding bytes as pages come; may be closed any time."""
     disk = cache.disk
     if disk is None or not disk.refresh():
         return
@@ -163,11 +159,7 @@ def _plan(text: Beginning) -> list[Record]:
 def place(
     cache: PrefixCache, parent: CachedPage, record: Record, data: HostBytes
 ) -> CachedPage | None:
-    """Puts a record's page after its parent and holds it; returns None if there is no room.
-
-    If the page is in memory, only keys and values that its sliding-window layers have dropped are
-    restored.
-    """
+    """Holds a record's page after its parent, filled from `data` as needed; None without room."""
     page, same = parent.best_child(list(record.tokens))
     is_known = page is not None and same == len(record.tokens)
     if page is not None and is_known:

@@ -88,10 +88,7 @@ class Scheduler:
         on_progress: Callable[[PrefillProgress], None] | None = None,
         client: str = "",
     ) -> RequestId:
-        """Adds a request; raises UsageError or ContextFullError if it can never be answered.
-
-        Clients take turns where requests have to wait.
-        """
+        """Adds a client's request; raises UsageError or ContextFullError if it never fits."""
         tokenizer, vocab_size = self._tokenizer, self._runner.vocab_size
         generation_state = GenerationState(tokenizer, vocab_size, prompt_ids, request, constraint)
         return self.enqueue(generation_state, on_delta, on_end, on_progress, client)
@@ -138,10 +135,7 @@ class Scheduler:
         return len(self._run_queue.running)
 
     def step(self) -> bool:
-        """Computes one step of the requests that can continue; returns False without requests.
-
-        If several ranks run the layers, a call may only begin a step, or only finish one.
-        """
+        """Computes a step, or begins or ends one of several ranks; False without requests."""
         queue, flight = self._run_queue, self._flight
         has_work = bool(queue.running or queue.num_waiting or flight)
         self._take_in()

@@ -35,10 +35,7 @@ from sharpi.ops.cpu.recorder_tape import aligned_bytes
 
 
 def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
-    """Writes the records to a file atomically; returns the number of bytes.
-
-    If it raises OSError, an older file stays as it was.
-    """
+    """Writes records atomically; returns the bytes, or raises OSError with the file as before."""
     num_bytes = 0
     with replacing(path) as descriptor:
         for record, data in records:
@@ -89,11 +86,7 @@ class SlotTexts:
         self._cache, self._memory, self.texts = cache, runner.memory, texts
 
     def save(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Writes a slot's text, as far as it is in memory, to a file.
-
-        Returns the numbers of tokens and bytes. `key` is the key of the model and its arithmetic.
-        Raises OSError.
-        """
+        """Writes a slot's text in memory; returns its tokens and bytes, or raises OSError."""
         tokens = self.texts[number]
         prefix = self._cache.find(tokens)
         if self._cache.states.are_needed:

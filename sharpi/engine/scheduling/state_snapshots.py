@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 class StateSnapshots:
-    """Snapshots of states, by page and number of that page's tokens, in the order of eviction.
-
-    Snapshots are evicted when a request needs a state to compute in.
-    """
+    """Snapshots of states by page and offset, evicted when a request needs a state."""
 
     def __init__(self, runner: Runner, disk: "PromptCache | None" = None) -> None:
         self._runner, self._pool, self._disk = runner, runner.states, disk
@@ -25,11 +22,7 @@ class StateSnapshots:
         self.are_needed = self._pool.size > 0  # the model has recurrent layers
 
     def allocate(self, page: CachedPage | None, offset: int) -> tuple[State, bool]:
-        """Returns a state to compute in, and True if a snapshot was copied to it.
-
-        The snapshot is the one after `offset` tokens of the page. Raises ContextFullError when all
-        states are in use.
-        """
+        """Returns a state, and True if it has a snapshot's contents; raises ContextFullError."""
         if page is None:
             return self._pool.allocate(), False
         place = page, offset
@@ -45,10 +38,7 @@ class StateSnapshots:
         self._pool.free(state)
 
     def save_copy(self, page: CachedPage, offset: int, state: State) -> None:
-        """Keeps a copy of the state after `offset` tokens of a page, if a state can be had for it.
-
-        Other snapshots may be evicted for that.
-        """
+        """Keeps a copy of the state after `offset` tokens of a page, if there is room for it."""
         has_room = self._pool.num_free or self._states
         if offset not in page.states and has_room:
             kept = self._pool.allocate()
@@ -116,10 +106,7 @@ class TableState:
         self._origin = (page, offset) if page is not None and is_alone else None
 
     def begin_step(self, num_tokens: int, num_drafts: int) -> tuple[State, ...]:
-        """Begins a step; returns the states to store after each of its tokens.
-
-        The result is empty if the step has no drafts.
-        """
+        """Begins a step; returns the states to store after each token, empty without drafts."""
         if num_drafts:
             self.after.extend(self._of_drafts.allocate() for _ in range(num_tokens))
         self.is_valid = bool(self.after)
@@ -141,10 +128,7 @@ class TableState:
         self._snapshots.save_copy(page, offset, self.now)
 
     def release(self, place: tuple[CachedPage, int] | None) -> None:
-        """Gives up the state; a valid one is kept as a snapshot at `place`.
-
-        `place` is the last token's page, and the number of its tokens; None without tokens.
-        """
+        """Gives up the state; a valid one becomes the snapshot at `place`, None without tokens."""
         self.drop_rejected()
         if not self.is_valid or place is None:
             self._snapshots.free(self.now)

@@ -35,10 +35,7 @@ _NEWEST_SHARE = 0.3
 
 
 class ScheduledRequest(NamedTuple):
-    """A request's tokens in a step; `is_prompt` unless the request decodes.
-
-    A decoding request may have `proposed` tokens, to be checked after its newest token.
-    """
+    """A request's tokens in a step; a decoding one may have `proposed` tokens to be checked."""
 
     request: Request
     num_tokens: int
@@ -52,11 +49,7 @@ class ScheduledRequest(NamedTuple):
 
 
 def takes_largest(batch: Sequence[ScheduledRequest]) -> bool:
-    """Returns True if the step is one greedy request's next token; then no logits are copied.
-
-    A GPU's recorded step finds the largest logit of one output only. With several requests in a
-    step, all logits are copied back.
-    """
+    """Returns True if the step is one greedy request's next token; then no logits are copied."""
     request, num_tokens, is_prompt, proposed = batch[0]
     is_alone = len(batch) == num_tokens == 1 and not is_prompt and not proposed
     return is_alone and request.generation_state.takes_largest
@@ -99,10 +92,7 @@ class ChunkPace:
 
 
 class StepComposer:
-    """Divides a step among requests: one token of each decoding one, then parts of prompts.
-
-    A request that cannot go on is handed to `fail`, with its error.
-    """
+    """Divides a step among requests, decoding ones first; `fail` gets those that cannot go on."""
 
     def __init__(
         self, runner: Runner, queue: RunQueue, fail: Callable[[Request, Exception], None]
@@ -184,18 +174,12 @@ class StepsInFlight(deque[StartedStep]):
         return len(self) >= self._num_ranks
 
     def seconds_of(self, started: StartedStep) -> float:
-        """Returns the duration of a step that has just ended; call it once per step.
-
-        If several steps are in progress, it is the time since the previous step ended.
-        """
+        """Returns the duration of a step that just ended, since the one before; once each."""
         start, self._last_end = max(started.start, self._last_end), time.perf_counter()
         return self._last_end - start
 
     def idle(self, requests: Sequence[Request]) -> list[Request]:
-        """Returns requests whose next token no begun step computes.
-
-        It returns at most the number of `requests` divided by the number of ranks.
-        """
+        """Returns requests whose next token no begun step computes, a rank's share at most."""
         if not self and self._num_ranks == 1:
             return list(requests)
         idle = [each for each in requests if not any(step.awaits(each) for step in self)]

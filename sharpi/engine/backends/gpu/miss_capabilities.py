@@ -19,10 +19,7 @@ _NO_STREAM_OPS = "the driver has no stream memory operations, by which the GPU c
 
 
 class MissCapabilities(Struct, frozen=True):
-    """The methods of using experts without a slot that the driver allows.
-
-    `notes` are sentences on what the driver refused.
-    """
+    """How experts without a slot can be used, and `notes` on what the driver refused."""
 
     reads_ram: bool  # the GPU reads experts directly from RAM
     can_use_cpu: bool  # the CPU can compute experts for the GPU, within a graph
@@ -31,10 +28,7 @@ class MissCapabilities(Struct, frozen=True):
 
 
 def require_stream_memory_ops(device: Device, config: RunConfig, plan: TierPlan) -> None:
-    """Raises DeviceError if the CPU must compute experts, but the driver does not allow it.
-
-    The GPU requests them by stream memory operations, which some drivers lack.
-    """
+    """Raises DeviceError if the CPU must compute experts, but the driver does not allow it."""
     needs = config.cpu_moe or config.num_cpu_moe > 0 or not plan.is_mapped
     if plan.slotted_layers and needs and not device.has_stream_words:
         raise DeviceError(f"{_NO_STREAM_OPS}; leave experts to the GPU alone, or use --device cpu")
@@ -63,11 +57,7 @@ def find_miss_capabilities(
 
 
 def reads_embedding(plan: TierPlan, weights: ModelWeights) -> bool:
-    """Returns True if the plan makes the GPU read the embedding from RAM.
-
-    That is so if one GPU has all layers, some of them with slots, but not the embedding, and the
-    embedding is not also the output matrix.
-    """
+    """Returns True if a GPU with all layers has no room for an embedding that is not the output."""
     has_all = len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds
     return has_all and bool(plan.slotted_layers) and weights.embedding is not weights.output
 

@@ -23,7 +23,7 @@ from sharpi.engine.backends.model_part import (
     of_outputs,
     step_rows,
 )
-from sharpi.engine.backends.recorded_part import PartModel, RecordedPart, program_limits
+from sharpi.engine.backends.recorded_part import PartModel, RecordedPart
 from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
@@ -32,12 +32,10 @@ from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.recorded import Call, RecordedTensor
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
-from sharpi.ops.cuda.recorder.recorder import GpuRecorder
-from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.program import GpuProgram
 from sharpi.ops.cuda.replay.prompt_program import PromptProgram
-from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs, StepSizes
-from sharpi.ops.cuda.replay.step_outputs import StepOutputs, StepValues, on_host
+from sharpi.ops.cuda.replay.step_inputs import SequenceInputs
+from sharpi.ops.cuda.replay.step_outputs import StepValues, on_host
 from sharpi.tiers.expert_memory import NO_STASH
 from sharpi.tiers.settings import EngineSettings
 
@@ -191,9 +189,8 @@ class GpuPart(RecordedPart[GpuProgram]):
     def _slotted_routes(self, program: GpuProgram, segments: tuple[Segment, ...]) -> list[IntArray]:
         slotted = self._memory.expert_weights.slotted
         assert slotted is not None
-        with_experts = [
-            i for i in self._own.layers if self._own.weights.layers[i].experts is not None
-        ]
+        layers = self._own.weights.layers
+        with_experts = [i for i in self._own.layers if layers[i].experts is not None]
         rows = step_rows(segments, program.routes, trims=self._trims)
         of_layer = dict(zip(with_experts, rows, strict=True))
         return [of_layer[number] for number in slotted.numbers]
@@ -259,28 +256,14 @@ class GpuPart(RecordedPart[GpuProgram]):
         self._grow_cache(num_pages)
 
     def _record(self, max_outputs: int) -> GpuProgram:
-        own, s, memory, device = self._own, self._settings, self._memory, self.device
-        config, limits = own.config, program_limits(s, s.batch_size, max_outputs)
-        sizes = StepSizes(
-            limits.max_tokens, max_outputs, s.num_parallel, s.pages_per_sequence, config.hidden_size
-        )
-        rows = max(limits.max_tokens, max_outputs)
-        recorder = GpuRecorder(
-            Recording(device, limits, memory.weights, memory.routed, memory.features),
-            memory.expert_weights,
-            memory.cache,
-            memory.states,
-            StepInputs(device, sizes, memory.frames),
-            StepOutputs(device, config.num_layers * config.num_experts_per_token * rows),
-            keeps_router_logits=own.keeps_router_logits,
-        )
+        own, recorder = self._own, self._memory.recorder(max_outputs)
 
         def incoming() -> RecordedTensor:
-            x = recorder.incoming(config.hidden_size)
+            x = recorder.incoming(own.config.hidden_size)
             return recorder.select_outputs(x) if own.takes_outputs else x
 
         program = recorder.finish(*own.record(recorder, incoming))
-        if max_outputs == s.num_outputs:
+        if max_outputs == own.settings.num_outputs:
             self._prompts.prepare(program)
         return program
 
@@ -300,10 +283,7 @@ def _inputs(segment: Segment) -> SequenceInputs:
 
 
 def gpu_scratch_bytes(config: ModelConfig, weights: ModelWeights, settings: EngineSettings) -> int:
-    """Returns the bytes of buffers, inputs and outputs, if all layers are on the GPU.
-
-    Fewer layers need no more. The step is recorded on a device that only counts bytes.
-    """
+    """Returns the bytes of buffers with all layers on a GPU, counted by recording the step."""
     device = CountingDevice()
     layers = range(config.num_layers)
     own = PartModel(config, weights, settings, layers, keeps_hidden=config.has_head)

@@ -7,7 +7,7 @@ from sharpi.engine.backends.expert_tier import ExpertTier
 from sharpi.engine.backends.gpu.slots import GpuSlots
 from sharpi.engine.backends.gpu.tier import GpuTier
 from sharpi.engine.backends.model_part import Segment
-from sharpi.engine.backends.recorded_part import PartModel
+from sharpi.engine.backends.recorded_part import PartModel, program_limits
 from sharpi.engine.kv.window_pages import gpu_windows_of
 from sharpi.errors import DeviceError
 from sharpi.model.config import ModelConfig
@@ -19,6 +19,10 @@ from sharpi.ops.cuda.gpu_weights import GpuStates, GpuWeights
 from sharpi.ops.cuda.kv_cache import SPARE_FRAMES, GpuKvCache, WindowFrames, layer_bytes
 from sharpi.ops.cuda.recorded import PassCounts, RoutedRows
 from sharpi.ops.cuda.recorder.attention_calls import FUSED_BYTES
+from sharpi.ops.cuda.recorder.recorder import GpuRecorder
+from sharpi.ops.cuda.recording import Recording
+from sharpi.ops.cuda.replay.step_inputs import StepInputs, StepSizes
+from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.recurrent import state_bytes
 from sharpi.tiers.expert_memory import KvGrowth
 from sharpi.tiers.settings import EngineSettings
@@ -95,6 +99,7 @@ class PartMemory:
         counts: PassCounts,
     ) -> None:
         config, settings = own.config, own.settings
+        self._device, self._own = device, own
         self.weights = GpuWeights(device)
         self.features = GpuFeatures(settings.disabled)
         source = None if tier is None else tier.feed
@@ -120,6 +125,24 @@ class PartMemory:
         if factor is not None and config.is_moe:
             self.routed = RoutedRows(device, factor, self.states, counts)
 
+    def recorder(self, max_outputs: int) -> GpuRecorder:
+        """Returns a recorder of the part's step with at most `max_outputs` outputs."""
+        device, config, s = self._device, self._own.config, self._own.settings
+        limits = program_limits(s, s.batch_size, max_outputs)
+        sizes = StepSizes(
+            limits.max_tokens, max_outputs, s.num_parallel, s.pages_per_sequence, config.hidden_size
+        )
+        rows = max(limits.max_tokens, max_outputs)
+        return GpuRecorder(
+            Recording(device, limits, self.weights, self.routed, self.features),
+            self.expert_weights,
+            self.cache,
+            self.states,
+            StepInputs(device, sizes, self.frames),
+            StepOutputs(device, config.num_layers * config.num_experts_per_token * rows),
+            keeps_router_logits=self._own.keeps_router_logits,
+        )
+
     @property
     def kv_bytes(self) -> int:
         return self.cache.num_bytes + self.states.num_bytes
@@ -142,10 +165,7 @@ def _window_frames(own: PartModel) -> WindowFrames | None:
 def gpu_kv_bytes(
     config: ModelConfig, settings: EngineSettings, layers: range | None = None
 ) -> tuple[int, ...]:
-    """Returns, for each layer, the bytes of its KV cache and recurrent states on a GPU.
-
-    Layers outside of `layers` have 0 there, as other machines run them.
-    """
+    """Returns the bytes of each layer's KV cache and states on a GPU, 0 outside of `layers`."""
     counts = [settings.num_states * state_bytes(mixer.state_shapes) for mixer in config.mixers]
     windows = gpu_windows_of(config) if settings.window_pages else {}
     in_windows = settings.window_pages + SPARE_FRAMES
@@ -158,10 +178,7 @@ def gpu_kv_bytes(
 
 
 def library_bytes(config: ModelConfig, settings: EngineSettings) -> int:
-    """Returns the most bytes that a library kernel allocates in one call.
-
-    Fused attention needs reordered keys, values and queries, and a result.
-    """
+    """Returns the most bytes that fused attention allocates in one call."""
     counts = [0]
     for shape in config.attention:
         dims = shape.key_dim + shape.value_dim

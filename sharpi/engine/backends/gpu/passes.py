@@ -29,11 +29,7 @@ class GpuPass(NamedTuple):
 def gpu_passes(
     segments: Sequence[Segment], batch_size: int, most_tokens: int = PRODUCT_TOKENS - 1
 ) -> Iterator[GpuPass]:
-    """Yields one pass for all short segments, then one for each batch of each longer segment.
-
-    Short segments have at most `most_tokens` tokens; if that is 0, no segments share a pass. Longer
-    segments belong to prompts, whose matmuls are faster separately, in batches of `batch_size`.
-    """
+    """Yields a pass of all segments of at most `most_tokens`, then batches of longer ones."""
     together: dict[int, Segment] = {}
     alone: dict[int, Segment] = {}
     row = 0

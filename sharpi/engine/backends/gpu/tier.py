@@ -24,11 +24,7 @@ StepRoutes = Callable[[], list[IntArray]]
 
 
 class GpuTier:
-    """Decides which experts have slots on a GPU, the miss mode, and if experts are prefetched.
-
-    `layers` are the layers with slots. `passes` has the counts of prompts, for reports. `below` has
-    the slots in RAM, if the model exceeds RAM as well.
-    """
+    """Decides which experts of `layers` have slots, the miss mode, and prefetching."""
 
     def __init__(
         self,
@@ -74,10 +70,7 @@ class GpuTier:
 
     @property
     def shares(self) -> bool:
-        """True if the next tokens of several sequences may share a step.
-
-        They must not while miss modes are compared, because the comparison times single tokens.
-        """
+        """True if sequences may share a step: not while single tokens decide the miss mode."""
         return self._miss.is_settled
 
     @property
@@ -118,10 +111,7 @@ class GpuTier:
         self._miss = Trial(modes)
 
     def begin_step(self, position: int) -> None:
-        """Begins a step; `position` is the lowest position of its tokens.
-
-        At position 0 the policy is told that a new, unrelated text begins.
-        """
+        """Begins a step of tokens from `position` on; a new, unrelated text begins at 0."""
         self.prepare()
         if position == 0:
             self._layers.tables.reset_sequence()
@@ -188,10 +178,7 @@ class GpuTier:
         return self._report.residents()
 
     def loads_and_pins(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns each layer's number of loads and its pinned experts; empty before slots exist.
-
-        Waits for the GPU.
-        """
+        """Returns each layer's number of loads and pinned experts; empty before slots exist."""
         return self._report.loads_and_pins() if self._is_ready else {}
 
     def stats(self, run: RunFacts) -> ExpertStats | None:
@@ -232,11 +219,7 @@ def _filling_note(trial: Trial[bool]) -> str:
 
 
 class TierSteps:
-    """Begins and ends a GPU's steps for the slots in VRAM and for those in RAM.
-
-    `gpu_tier` has the slots in VRAM, and `below` those in RAM; each is None if there are none.
-    Calls of `begin` and `end` alternate.
-    """
+    """Begins and ends steps for slots in VRAM and those `below` in RAM; each may be None."""
 
     def __init__(self, gpu_tier: GpuTier | None, below: ExpertTier | None) -> None:
         self._gpu_tier, self._below = gpu_tier, below
@@ -265,10 +248,7 @@ class TierSteps:
         is_decode: bool,
         was_started_ahead: bool = False,
     ) -> None:
-        """Ends a step, which the GPU has computed; `routes` returns routes of layers with slots.
-
-        `was_started_ahead`: the GPU began the step early, right after the previous one.
-        """
+        """Ends a step, begun early or not; `routes` returns those of layers with slots."""
         before, self._end = self._end, time.perf_counter()
         seconds = self._end - (before if was_started_ahead else self._start)
         if self._below is not None:
