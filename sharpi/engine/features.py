@@ -181,7 +181,7 @@ def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords
 
 def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":
     """Builds the MTP head, on the threads of the last part on the CPU, if there is one."""
-    from sharpi.engine.backends.draft_head import HeadExperts, HeadPart
+    from sharpi.engine.backends.draft_head import HeadPart, head_experts
 
     model, settings, plan = decided.model, decided.settings, decided.plan
     on_cpu = [part for part in parts if isinstance(part, CpuPart)]
@@ -192,5 +192,5 @@ def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPa
         return AssistantPart(model, weights, settings, pool, keys_by_layer(parts))
     experts = None
     if plan is not None and not plan.is_mapped and plan.layers[model.num_layers].num_experts:
-        experts = HeadExperts(decided.file, model, plan)
+        experts = head_experts(decided.file, model, plan)
     return HeadPart(model, weights, settings, pool, experts)

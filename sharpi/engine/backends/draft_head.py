@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sharpi.engine.backends.expert_slots import ExpertSlots
 from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.recorded_part import new_pool, program_limits
-from sharpi.experts.native.feed import ExpertFeed
-from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.store import StoreSettings
 from sharpi.experts.native.store_abi import read_layout
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.gguf.reader import GgufFile
@@ -108,7 +107,7 @@ class HeadPart(DraftHead):
         weights: ModelWeights,
         settings: EngineSettings,
         pool: ThreadPool | None,
-        experts: "HeadExperts | None" = None,
+        experts: ExpertSlots | None = None,
     ) -> None:
         mixer = config.head_mixer
         assert mixer is not None
@@ -160,25 +159,12 @@ class HeadPart(DraftHead):
             self._experts = None
 
 
-class HeadExperts:
-    """The slots of the MTP head's layer, as planned; `close` ends the reads.
-
-    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
-    """
-
-    def __init__(self, file: GgufFile, model: ModelConfig, plan: TierPlan) -> None:
-        layer, used = model.num_layers, model.num_experts_per_token
-        layout = read_layout(file, layer + 1, (layer,))
-        slots = (*(0,) * layer, plan.layers[layer].ram_slots)
-        policy = PolicySettings(PolicyKind.SLRU, model.num_experts, used, slots)
-        self._policy = NativePolicy(policy)
-        settings = StoreSettings(slots, TOKENS * used, used * layout.largest_slot)
-        self._store = ExpertStore(layout, settings, self._policy)
-        self.feed = ExpertFeed(self._store, None, used)
-        self._store.start()
-
-    def close(self) -> None:
-        """Ends the reads and frees the slots."""
-        self.feed.close()
-        self._store.close()
-        self._policy.close()
+def head_experts(file: GgufFile, model: ModelConfig, plan: TierPlan) -> ExpertSlots:
+    """Opens the slots of the MTP head's layer, as planned; raises as `ExpertSlots.open`."""
+    layer, used = model.num_layers, model.num_experts_per_token
+    layout = read_layout(file, layer + 1, (layer,))
+    slots = (*(0,) * layer, plan.layers[layer].ram_slots)
+    settings = StoreSettings(slots, TOKENS * used, used * layout.largest_slot)
+    experts = ExpertSlots(layout, settings, used)
+    experts.open(PolicySettings(PolicyKind.SLRU, model.num_experts, used, slots), slots)
+    return experts

@@ -8,13 +8,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from sharpi.engine.backends.expert_slots import ExpertSlots
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.backends.model_part import Segment
 from sharpi.engine.backends.slot_tiers import PinMonitor
 from sharpi.experts.layer_stats import LayerStats
-from sharpi.experts.native.feed import ExpertFeed, FeedCounts
-from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.native.store import ExpertStore, StoreSettings
+from sharpi.experts.native.feed import FeedCounts
+from sharpi.experts.native.store import StoreSettings
 from sharpi.experts.native.store_abi import read_layout
 from sharpi.experts.policy_choice import (
     LEARNED,
@@ -24,7 +24,6 @@ from sharpi.experts.policy_choice import (
     is_default,
     pin_note,
 )
-from sharpi.experts.policy_settings import PolicySettings
 from sharpi.experts.policy_trials import PolicyTrials
 from sharpi.experts.profile import ExpertProfile
 from sharpi.experts.stats.stats import ExpertStats
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from sharpi.engine.lending.expert_client import ExpertClient
 
 
-class ExpertTier:
+class ExpertTier(ExpertSlots):
     """The expert store, policy and predictor of one running model; `close` ends them.
 
     With `may_map`, the tier frees its slots once trials show that experts are used faster from the
@@ -72,23 +71,20 @@ class ExpertTier:
     ) -> None:
         slots = plan.ram_slots[: model.num_layers]  # an MTP head has slots of its own
         shape = ExpertShape(
-            model.num_experts,
-            model.num_experts_per_token,
-            slots,
+            model.num_experts, model.num_experts_per_token, slots,
             uses_small_maps=plan.uses_small_maps,
-        )
+        )  # fmt: skip
         predictor = choose_predictor(config, shape)
         self._is_learned = config.predictor == LEARNED
         self.layers = plan.layers_on_disk
         layout = read_layout(file, model.num_layers, self.layers)
         queued = plan.num_staging * layout.largest_slot
-        self._settings = StoreSettings(slots, plan.num_staging, queued)
+        settings = StoreSettings(slots, plan.num_staging, queued)
+        super().__init__(layout, settings, model.num_experts_per_token, predictor)
         layers = enumerate(zip(layout.layers, slots, strict=True))
         self._demands = {i: SlotDemand(layer.slot_bytes, most) for i, (layer, most) in layers}
         self._lock = Lock()  # while slots are made, freed or resized
-        self._layout, self._predictor = layout, predictor
-        self._used_per_layer = model.num_experts_per_token
-        self._open(choose_policy(config, shape, profile), slots)
+        self.open(choose_policy(config, shape, profile), slots)
         kind = self.policy.settings.kind
         self._policy_prefetches = kind.prefetches
         self.trials = PolicyTrials(
@@ -106,21 +102,6 @@ class ExpertTier:
         is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
         self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
         self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
-
-    def _open(self, settings: PolicySettings, slots: tuple[int, ...]) -> None:
-        """Allocates `slots`, and starts to read the experts that the policy puts there first."""
-        self.policy = NativePolicy(settings)
-        try:
-            for layer, count in enumerate(slots):
-                if count < settings.slots[layer]:
-                    self.policy.resize(layer, count)
-            chosen = replace(self._settings, slots=slots)
-            self.store = ExpertStore(self._layout, chosen, self.policy)
-        except BaseException:
-            self.policy.close()
-            raise
-        self.feed = ExpertFeed(self.store, self._predictor, self._used_per_layer)
-        self.store.start()
 
     @property
     def slot_bytes(self) -> int:
@@ -167,7 +148,7 @@ class ExpertTier:
         self._past.add(self.store.layers(), self._collect(run))
         with self._lock:
             self.is_mapped = True
-            self._free()
+            super().close()
         return True
 
     def _restore_slots(self) -> bool:
@@ -181,7 +162,7 @@ class ExpertTier:
             if not any(slots):
                 raise MemoryError("no slot fits")
             with self._lock:
-                self._open(replace(self.policy.settings, warm=self._past.order), slots)
+                self.open(replace(self.policy.settings, warm=self._past.order), slots)
                 self.is_mapped = False
         except MemoryError:
             assert self._file is not None
@@ -237,8 +218,8 @@ class ExpertTier:
         self._sequences = sequences
         num_drafts = sum([segment.num_drafts for segment in segments])
         self._is_prompt = is_prompt = num_tokens - num_drafts > len(segments)
-        return self.feed.begin_step(may_predict=self._may_predict(num_tokens, is_prompt=is_prompt),
-                                    is_prompt=is_prompt)  # fmt: skip
+        may_predict = self.trials.prefetch is not None and (is_prompt or self._predicts(num_tokens))
+        return self.feed.begin_step(may_predict=may_predict, is_prompt=is_prompt)
 
     def _set_policy(self, *, is_timed: bool) -> None:
         """Turns learning and prefetching on or off for the next step, as earlier trials decided."""
@@ -247,12 +228,8 @@ class ExpertTier:
         if self._policy_prefetches:
             self.store.set_prefetching(self.trials.prefetches_now or not is_timed)
 
-    def _may_predict(self, num_tokens: int, *, is_prompt: bool) -> bool:
-        """Returns True if the next step may predict experts."""
-        trials = self.trials
-        if trials.prefetch is None:
-            return False
-        return is_prompt or (trials.prefetches_now if num_tokens == 1 else trials.prefetches)
+    def _predicts(self, num_tokens: int) -> bool:
+        return self.trials.prefetches_now if num_tokens == 1 else self.trials.prefetches
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """Ends a step; raises ModelFileError if an expert could not be read."""
@@ -264,18 +241,14 @@ class ExpertTier:
         if self._client is not None:
             self._client.count(num_tokens)
         self._pin.end_step(self.store, num_tokens)
+        if num_tokens > 1:
+            if self._file is not None and not self._is_prompt:
+                self._file.end_shared_step(seconds)
+            return
         if self._file is not None:
-            self._watch_slots(self._file, num_tokens, seconds)
-        note = self.trials.record(seconds) if num_tokens == 1 else None
-        if note is not None:
+            self._file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
+        if (note := self.trials.record(seconds)) is not None:
             self.notes.append(note)
-
-    def _watch_slots(self, file: FileChoice, num_tokens: int, seconds: float) -> None:
-        """Passes a step's seconds to the trial of the mapped file, unless it held a prompt."""
-        if num_tokens == 1:
-            file.end_token(self.store, seconds, is_usual=self.trials.is_usual)
-        elif not self._is_prompt:
-            file.end_shared_step(seconds)
 
     def pin_note(self) -> str | None:
         """Returns a note if the most used experts were to be pinned and were not, else None."""
@@ -328,9 +301,4 @@ class ExpertTier:
             self._client.close()
             self._client = None
         if not self.is_mapped:
-            self._free()
-
-    def _free(self) -> None:
-        self.feed.close()
-        self.store.close()
-        self.policy.close()
+            super().close()

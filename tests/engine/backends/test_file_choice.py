@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from streamed_models import DEMO, NUM_LAYERS, NUM_USED, decode
 
-from sharpi.engine.backends import expert_tier
+from sharpi.engine.backends import expert_slots, expert_tier
 from sharpi.engine.backends.file_choice import FileChoice
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
@@ -87,7 +87,7 @@ def test_without_room_for_slots_the_file_stays(
         expected = decode(engine, max_tokens=TOKENS)
     Scripted.kept = 0
     with load() as engine:
-        monkeypatch.setattr(expert_tier, "ExpertStore", _no_memory)
+        monkeypatch.setattr(expert_slots, "ExpertStore", _no_memory)
         assert decode(engine, max_tokens=TOKENS) == expected
         assert Scripted.kept > 0
         assert engine.expert_stats() is not None
