@@ -131,12 +131,6 @@ class ExpertTier(ExpertSlots):
     def _slots_within(self, num_bytes: int) -> tuple[int, ...]:
         return tuple(grant(self._demands, num_bytes).values())
 
-    def _room(self) -> int:
-        """Returns the bytes that are free for slots, if there are none now."""
-        memory, settings = probe_memory(), self._settings
-        margin = 2 * least_free(memory.limit or memory.total)
-        return memory.free - margin - settings.num_staging * self.largest_slot
-
     def switch_source(self) -> bool:
         """Switches between slots and mapped file if trials say so; returns True after a switch."""
         if self._file is None or self._file.is_wanted == self.is_mapped:
@@ -156,8 +150,11 @@ class ExpertTier(ExpertSlots):
         # The page cache might otherwise leave no huge pages.
         for tensor in self._tensors:
             drop_pages(tensor.data_in_file, self._layout.files[tensor.part], tensor.offset)
+        memory = probe_memory()
+        margin = 2 * least_free(memory.limit or memory.total)
+        room = memory.free - margin - self._settings.num_staging * self.largest_slot
         # Half of what is free: others may take some meanwhile, and slots grow if they do not.
-        slots = self._slots_within(self._room() // 2)
+        slots = self._slots_within(room // 2)
         try:
             if not any(slots):
                 raise MemoryError("no slot fits")
@@ -200,9 +197,8 @@ class ExpertTier(ExpertSlots):
             return view_of_mapped(uses, moe_layers, num_tokens)
         view = view_of_store(self.store, moe_layers, num_tokens)
         layers = self.layer_stats()
-        return replace(
-            view, uses=uses[list(moe_layers)], counts=tuple(layers[i] for i in moe_layers)
-        )
+        counts = tuple(layers[i] for i in moe_layers)
+        return replace(view, uses=uses[list(moe_layers)], counts=counts)
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if the step predicts experts."""
