@@ -4,13 +4,14 @@ The library has a plain C interface and is called through ctypes, so one build s
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import Structure, c_char_p
 from functools import cache
 from typing import Any
 
 from sharpi.errors import SharpiError
 from sharpi.resources import is_checkout, native_library
+from sharpi.system.process import Closing
 
 # The type of the result (None for void), and the list of the arguments' types.
 Signature = tuple[Any, Any]
@@ -39,6 +40,32 @@ def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> ctypes
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+class NativeObject(Closing):
+    """An object in the library, which `free` frees; raises MemoryError if it was not created.
+
+    `what` names it in messages.
+    """
+
+    def __init__(self, address: int | None, free: Callable[[int], object], what: str) -> None:
+        if not address:
+            raise MemoryError(f"no memory for the {what}")
+        self._address: int | None = address
+        self._free, self._what = free, what
+
+    @property
+    def handle(self) -> int:
+        """The address of the object; raises ValueError after `close`."""
+        if self._address is None:
+            raise ValueError(f"the {self._what} is closed")
+        return self._address
+
+    def close(self) -> None:
+        """Frees the object; a second call does nothing."""
+        if self._address is not None:
+            self._free(self._address)
+            self._address = None
 
 
 Offsets = dict[str, int]

@@ -154,7 +154,7 @@ def pin_note(config: ExpertConfig, settings: PolicySettings) -> str | None:
     if settings.kind is PolicyKind.STATIC or config.warm_pin == 0 or settings.all_fit:
         return None
     if config.warm_pin is None and not settings.warm_pin:
-        policy = settings.kind.name.lower().replace("_", "-")
+        policy = settings.kind.label
         is_lru = settings.kind is PolicyKind.LRU  # lru itself may gain by a pin
         loses = "has fewer hits than the default policy" if is_lru else "costs hits"
         return f"no warm pin: with {policy} and these slots it {loses}; --moe-warmpin N pins N"

@@ -26,6 +26,11 @@ class PolicyKind(IntEnum):
     LEARNED_PREFETCH = 10
 
     @property
+    def label(self) -> str:
+        """The kind as users write it, such as `learned-keep`."""
+        return self.name.lower().replace("_", "-")
+
+    @property
     def is_learned(self) -> bool:
         """True if the policy learns online which experts come next.
 
@@ -39,7 +44,7 @@ class PolicyKind(IntEnum):
         return self is PolicyKind.LEARNED_PREFETCH
 
 
-POLICIES = {kind.name.lower().replace("_", "-"): kind for kind in PolicyKind}
+POLICIES = {kind.label: kind for kind in PolicyKind}
 
 
 def policy_kind(name: str) -> PolicyKind:

@@ -3,10 +3,11 @@
 import json
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from sharpi.errors import StatsFileError
@@ -15,7 +16,6 @@ from sharpi.system.files import write_or_warn
 FORMAT = "sharpi expert profile"
 VERSION = 1
 _MOST_BYTES = 256 << 20  # a profile of 1,000 layers with 1,000 experts takes a fifth of it
-_MOST_USES = 1 << 53  # the largest integer that every JSON reader keeps exactly
 
 
 class ExpertProfile(Struct, frozen=True, eq=False):
@@ -44,55 +44,56 @@ def save_profile(path: Path, profile: ExpertProfile) -> str | None:
     return write_or_warn(path, text.encode(), "the expert profile was")
 
 
+class _Head(Struct):
+    """What tells a profile, of any version, from other files."""
+
+    format: Literal["sharpi expert profile"]
+    version: Any
+
+
+class _Saved(_Head):
+    """A profile of this version, as its file has it."""
+
+    model: str
+    uses: list[list[Annotated[int, Meta(ge=0, le=1 << 53)]]]  # what every JSON reader keeps exactly
+
+
 def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:
     """Reads a profile from a file; returns None if the file does not exist yet.
 
     Raises StatsFileError if the file is not a profile or belongs to another model.
     """
     try:
-        plain = json.loads(_text(path))
+        data = _content(path)
+        if (version := msgspec.json.decode(data, type=_Head).version) != VERSION:
+            raise StatsFileError(
+                f"{path}: a profile of version {version!r}; this sharpi reads version {VERSION}"
+            )
+        saved = msgspec.json.decode(data, type=_Saved)
+        uses = np.array(saved.uses, np.int64)
+        layers, experts = uses.shape
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StatsFileError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):
         raise StatsFileError(_not_profile(path)) from None
-    profile = _decode(path, plain)
-    if profile.model != model or profile.uses.shape != (num_layers, num_experts):
-        layers, experts = profile.uses.shape
+    if saved.model != model or uses.shape != (num_layers, num_experts):
         raise StatsFileError(
-            f"{path}: a profile of {profile.model} ({layers} layers, {experts} experts), not of"
+            f"{path}: a profile of {saved.model} ({layers} layers, {experts} experts), not of"
             f" {model} ({num_layers} layers, {num_experts} experts); name another --moe-profile"
         )
-    return profile
+    return ExpertProfile(model, uses)
 
 
-def _text(path: Path) -> str:
-    """Returns the text of a regular file of bounded size; raises OSError or StatsFileError."""
+def _content(path: Path) -> bytes:
+    """Returns the content of a regular file of bounded size; raises OSError or StatsFileError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise StatsFileError(f"{path} is not a regular file; name another --moe-profile")
     if status.st_size > _MOST_BYTES:
         raise StatsFileError(_not_profile(path))
-    return path.read_text("utf-8")
-
-
-def _decode(path: Path, plain: Any) -> ExpertProfile:
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise StatsFileError(_not_profile(path))
-    if plain.get("version") != VERSION:
-        raise StatsFileError(
-            f"{path}: a profile of version {plain.get('version')!r}; this sharpi reads"
-            f" version {VERSION}"
-        )
-    try:
-        uses = np.array(plain["uses"], np.float64)
-    except (KeyError, TypeError, ValueError):
-        raise StatsFileError(_not_profile(path)) from None
-    whole = uses.ndim == 2 and bool(np.all((uses >= 0) & (uses <= _MOST_USES) & (uses % 1 == 0)))
-    if not whole or not isinstance(plain.get("model"), str):
-        raise StatsFileError(_not_profile(path))
-    return ExpertProfile(plain["model"], uses.astype(np.int64))
+    return path.read_bytes()
 
 
 def _not_profile(path: Path) -> str:

@@ -53,19 +53,17 @@ def load_tokenizer(metadata: Metadata) -> "Tokenizer":
 class Tokenizer:
     """Encodes and decodes text with one vocabulary.
 
-    `bos_id`, `eos_id`: None if the vocabulary lacks the token. `add_bos`, `add_eos`: whether the
-    model expects texts to begin with BOS and end with EOS. `notes`: warnings for the user, one line
-    each.
+    `bos_id`: None if the vocabulary lacks the token. `add_bos`: whether the model expects texts to
+    begin with BOS. `notes`: warnings for the user, one line each.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.is_sentence_piece = vocabulary.model == "llama"
-        self.bos_id, self.eos_id = vocabulary.id_of("bos"), vocabulary.id_of("eos")
+        self.bos_id = vocabulary.id_of("bos")
         rules, self.notes = _pre_tokenizer(vocabulary)
         wants_bos = self.is_sentence_piece or rules.adds_bos
         self.add_bos = self.bos_id is not None and _said(vocabulary.add_bos, wants_bos)
-        self.add_eos = self.eos_id is not None and _said(vocabulary.add_eos, False)
         self.adds_space = self.is_sentence_piece and _said(vocabulary.add_space_prefix, True)
         self._rules = rules
         self._bytes: dict[int, bytes] = {}
@@ -110,23 +108,15 @@ class Tokenizer:
         """Returns the id of the token with exactly this text in the file; None without one."""
         return self._ids.get(text)
 
-    def encode(
-        self,
-        text: str,
-        *,
-        add_bos: bool,
-        parse_special: bool,
-        add_eos: bool = False,
-        mark: str = "",
-    ) -> list[int]:
+    def encode(self, text: str, *, add_bos: bool, parse_special: bool, mark: str = "") -> list[int]:
         """Returns the token ids of a text.
 
         `parse_special`: control tokens written in the text become their ids, not plain text;
-        user-defined tokens always become their ids. `add_bos`, `add_eos`: add the token unless the
-        ids already begin or end with it. `mark`: a string put inside text so that it is not parsed
-        as a special token; it is removed after the search for special tokens. Lone surrogates,
-        which stand for bytes that were not UTF-8, become U+FFFD. For a model without a vocabulary,
-        the text lists ids, and other words raise UsageError.
+        user-defined tokens always become their ids. `add_bos`: add BOS unless the ids already begin
+        with it. `mark`: a string put inside text so that it is not parsed as a special token; it is
+        removed after the search for special tokens. Lone surrogates, which stand for bytes that
+        were not UTF-8, become U+FFFD. For a model without a vocabulary, the text lists ids, and
+        other words raise UsageError.
         """
         ids: list[int] = []
         follows_special = True
@@ -140,8 +130,6 @@ class Tokenizer:
             follows_special = isinstance(part, int)
         if add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
-        if add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
-            ids.append(self.eos_id)
         return ids
 
     def encode_inside(self, text: str) -> list[int]:

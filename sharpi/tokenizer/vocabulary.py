@@ -63,7 +63,6 @@ class Vocabulary(Struct, frozen=True):
     # Id by role ("bos", "eos", "eot" ...).
     special_ids: Mapping[str, int] = field(default_factory=dict)
     add_bos: bool | None = None
-    add_eos: bool | None = None
     add_space_prefix: bool | None = None
     chat_template: str | None = None
     # Chat templates by name ("tool_use" ...).
@@ -99,7 +98,6 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
         scores=_numbers(metadata, "scores", len(tokens), default=0.0) if model == "llama" else [],
         special_ids=_special_ids(metadata, model, len(tokens)),
         add_bos=_flag(metadata, "add_bos_token"),
-        add_eos=_flag(metadata, "add_eos_token"),
         add_space_prefix=_flag(metadata, "add_space_prefix"),
         model_name=metadata.get_str("general.name", ""),
         **_templates(metadata),

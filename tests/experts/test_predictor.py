@@ -1,5 +1,8 @@
 """Predictors: native equal to reference, what they learn, and what a new text resets."""
 
+from collections.abc import Sequence
+from ctypes import c_int, c_void_p
+
 import numpy as np
 import pytest
 from reference_predictor import Predictor
@@ -9,14 +12,40 @@ from sharpi.errors import UsageError
 from sharpi.experts.native.feed import PREDICTORS, NativePredictor
 from sharpi.experts.simulation.simulate import measure, measure_predictors
 from sharpi.experts.trace.trace import Trace
+from sharpi.native import declare
 
 pytestmark = pytest.mark.native
+
+
+class SteppedPredictor(NativePredictor):
+    """A native predictor with the methods of the reference, for one token after the other."""
+
+    def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
+        super().__init__(name, num_layers, num_experts)
+        signatures = {
+            "sharpi_predictor_observe": (None, [c_void_p, c_int, c_void_p, c_int]),
+            "sharpi_predictor_predict": (c_int, [c_void_p, c_int, c_int, c_void_p]),
+            "sharpi_predictor_reset_sequence": (None, [c_void_p]),
+        }
+        self._steps = declare(self._library, signatures)
+
+    def observe(self, layer: int, experts: Sequence[int]) -> None:
+        ids = np.array(experts, np.int32)
+        self._steps.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
+
+    def predict(self, layer: int, budget: int) -> list[int]:
+        ids = np.empty(budget, np.int32)
+        arguments = (self.handle, layer, budget, ids.ctypes.data)
+        return ids[: self._steps.sharpi_predictor_predict(*arguments)].tolist()
+
+    def reset_sequence(self) -> None:
+        self._steps.sharpi_predictor_reset_sequence(self.handle)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_native_guesses_as_the_reference(name: str) -> None:
-    native, reference = NativePredictor(name, 3, 12), Predictor(name, 3, 12)
+    native, reference = SteppedPredictor(name, 3, 12), Predictor(name, 3, 12)
     for token, layers in enumerate(skewed_routes(1200, 3, 12, 2)):
         if token % 400 == 399:
             native.reset_sequence()
@@ -30,7 +59,7 @@ def test_native_guesses_as_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_a_new_text_starts_without_a_guess_for_its_first_layer(name: str) -> None:
-    predictor = NativePredictor(name, 2, 8)
+    predictor = SteppedPredictor(name, 2, 8)
     for _ in range(5):
         predictor.observe(0, [1, 2])
         predictor.observe(1, [3, 4])

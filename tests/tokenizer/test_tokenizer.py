@@ -67,21 +67,14 @@ class TestEnds:
         ids = byte_tokenizer.encode("<s>a", add_bos=True, parse_special=True)
         assert ids == [byte_tokenizer.bos_id, *plain_ids(byte_tokenizer, "a")]
 
-    def test_eos_where_asked_once(self, byte_tokenizer: Tokenizer) -> None:
-        for text in ("a", "a</s>"):
-            ids = byte_tokenizer.encode(text, add_bos=False, parse_special=True, add_eos=True)
-            assert ids == [*plain_ids(byte_tokenizer, "a"), byte_tokenizer.eos_id]
-
     def test_customs_of_each_kind(self, byte_level: Vocabulary, by_words: Vocabulary) -> None:
         assert not Tokenizer(byte_level).add_bos
         assert Tokenizer(replace(byte_level, pre_tokenizer="llama-bpe")).add_bos
         assert Tokenizer(replace(byte_level, pre_tokenizer="tekken")).add_bos
         assert Tokenizer(by_words).add_bos
-        assert not Tokenizer(by_words).add_eos
 
     def test_the_file_has_the_last_word(self, byte_level: Vocabulary, by_words: Vocabulary) -> None:
         assert Tokenizer(replace(byte_level, add_bos=True)).add_bos
-        assert Tokenizer(replace(byte_level, add_eos=True)).add_eos
         assert not Tokenizer(replace(by_words, add_bos=False)).add_bos
 
     def test_no_bos_without_a_token(self, byte_level: Vocabulary) -> None:

@@ -9,15 +9,12 @@ from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_uint8, c_void_p
 from functools import cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sharpi.errors import UsageError
 from sharpi.experts.native.native_policy import NativeTrace, native_trace
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PREDICTORS, ROUTER
 from sharpi.experts.trace.trace import Steps
-from sharpi.native import declare
+from sharpi.native import NativeObject, declare
 from sharpi.ops.cpu.library import load_library
 
 _ROUTES_BESIDE = {ROUTER: "both"}  # predicts the first layer, which has no router before it
@@ -36,7 +33,7 @@ class FeedCounts(Structure):
     )
 
 
-class ExpertFeed:
+class ExpertFeed(NativeObject):
     """The access of native operations to an expert store, with a predictor unless that is None.
 
     The store has to outlive the feed. `budget`: the maximum number of experts predicted for a
@@ -50,24 +47,9 @@ class ExpertFeed:
             -1 if predictor is None else PREDICTORS.index(_ROUTES_BESIDE.get(predictor, predictor))
         )
         num_experts = store.policy.settings.num_experts
-        self._handle = self._library.sharpi_feed_create(
-            store.handle, kind, num_experts, budget, self.uses_router
-        )
-        if not self._handle:
-            raise MemoryError(f"no memory for the predictor {predictor}")
-
-    @property
-    def handle(self) -> int:
-        """The address of the native object; raises ValueError after `close`."""
-        if self._handle is None:
-            raise ValueError("the expert feed is closed")
-        return int(self._handle)
-
-    def close(self) -> None:
-        """Frees the native object; a second call does nothing."""
-        if self._handle is not None:
-            self._library.sharpi_feed_destroy(self._handle)
-            self._handle = None
+        create = self._library.sharpi_feed_create
+        address = create(store.handle, kind, num_experts, budget, self.uses_router)
+        super().__init__(address, self._library.sharpi_feed_destroy, "expert feed")
 
     def table(self, layer: int, piece: int) -> int:
         """Returns the address of a table (experts,) of addresses of one matrix of each expert.
@@ -141,8 +123,8 @@ class PredictionCounts(Structure):
     _fields_ = (("predicted", c_int64), ("used", c_int64), ("right", c_int64))
 
 
-class NativePredictor:
-    """A native predictor with the methods of `Predictor`; `replay` processes a whole trace."""
+class NativePredictor(NativeObject):
+    """A native predictor, which predicts the experts of a whole trace."""
 
     def __init__(self, name: str, num_layers: int, num_experts: int) -> None:
         if name not in PREDICTORS:
@@ -152,39 +134,8 @@ class NativePredictor:
         self._num_experts = num_experts
         self._library = predictor_library()
         kind = PREDICTORS.index(name)
-        self._handle = self._library.sharpi_predictor_create(kind, num_layers, num_experts)
-        if not self._handle:
-            raise MemoryError(f"no memory for the predictor {name}")
-        self._predicted = np.empty(num_experts, np.int32)
-
-    @property
-    def handle(self) -> int:
-        """The address of the native object; raises ValueError after `close`."""
-        if self._handle is None:
-            raise ValueError("the predictor is closed")
-        return int(self._handle)
-
-    def close(self) -> None:
-        """Frees the native object; a second call does nothing."""
-        if self._handle is not None:
-            self._library.sharpi_predictor_destroy(self._handle)
-            self._handle = None
-
-    def observe(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> None:
-        """Records the experts that the current token uses in a layer, best first."""
-        ids = np.ascontiguousarray(experts, np.int32)
-        self._library.sharpi_predictor_observe(self.handle, layer, ids.ctypes.data, len(ids))
-
-    def predict(self, layer: int, budget: int) -> list[int]:
-        """Predicts at most `budget` distinct experts for a layer's next use, likeliest first."""
-        most = min(budget, self._num_experts)
-        arguments = (self.handle, layer, most, self._predicted.ctypes.data)
-        count = self._library.sharpi_predictor_predict(*arguments)
-        return [int(expert) for expert in self._predicted[:count]]
-
-    def reset_sequence(self) -> None:
-        """Prepares for a new, unrelated text: forgets the routes, but keeps the counts."""
-        self._library.sharpi_predictor_reset_sequence(self.handle)
+        address = self._library.sharpi_predictor_create(kind, num_layers, num_experts)
+        super().__init__(address, self._library.sharpi_predictor_destroy, "predictor")
 
     def replay(self, steps: Steps, budget: int) -> PredictionCounts:
         """Replays a trace's decoded tokens, and predicts `budget` experts before every layer.
@@ -210,9 +161,6 @@ def predictor_library() -> ctypes.CDLL:
     signatures = {
         "sharpi_predictor_create": (c_void_p, [c_int, c_int, c_int]),
         "sharpi_predictor_destroy": (None, [c_void_p]),
-        "sharpi_predictor_observe": (None, [c_void_p, c_int, c_void_p, c_int]),
-        "sharpi_predictor_predict": (c_int, [c_void_p, c_int, c_int, c_void_p]),
-        "sharpi_predictor_reset_sequence": (None, [c_void_p]),
         "sharpi_predictor_replay": (
             c_int,
             [c_void_p, POINTER(NativeTrace), c_int, POINTER(PredictionCounts)],

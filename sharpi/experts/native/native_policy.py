@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sharpi.experts.policy_settings import Counts, PolicySettings, Swap
 from sharpi.experts.trace.trace import Steps
-from sharpi.native import check_layouts
+from sharpi.native import NativeObject, check_layouts, declare
 from sharpi.ops.cpu.library import load_library
 
 
@@ -58,7 +58,7 @@ class ExpertStates(NamedTuple):
     accesses: NDArray[np.int64]
 
 
-class NativePolicy:
+class NativePolicy(NativeObject):
     """A native slot policy with the methods of `SlotPolicy`; `replay` processes a whole trace."""
 
     def __init__(self, settings: PolicySettings) -> None:
@@ -66,25 +66,11 @@ class NativePolicy:
         self._library = policy_library()
         native = _native(settings)
         size = ctypes.sizeof(native)
-        self._handle = self._library.sharpi_policy_create(ctypes.byref(native), size)
-        if not self._handle:
-            raise MemoryError(f"no memory for the slot policy {settings.kind.name.lower()}")
+        address = self._library.sharpi_policy_create(ctypes.byref(native), size)
+        super().__init__(address, self._library.sharpi_policy_destroy, "slot policy")
         max_swaps = sum(settings.slots) + settings.num_layers * settings.experts_per_token + 1
         self._swaps = np.empty((max_swaps, 3), np.int32)
         self._out = int(self._swaps.ctypes.data), max_swaps
-
-    @property
-    def handle(self) -> int:
-        """The address of the native object; raises ValueError after `close`."""
-        if self._handle is None:
-            raise ValueError("the slot policy is closed")
-        return int(self._handle)
-
-    def close(self) -> None:
-        """Frees the native object; a second call does nothing."""
-        if self._handle is not None:
-            self._library.sharpi_policy_destroy(self._handle)
-            self._handle = None
 
     def start(self) -> list[Swap]:
         """Returns the swaps that load the experts to pin, and those of `settings.warm`.
@@ -224,10 +210,7 @@ def policy_library() -> ctypes.CDLL:
         "sharpi_policy_replay": (c_int64, [c_void_p, POINTER(NativeTrace)]),
         "sharpi_optimum_replay": (c_int, [POINTER(NativeTrace), c_void_p, c_void_p]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return declare(library, signatures)
 
 
 def _native(settings: PolicySettings) -> NativeSettings:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpi.experts.native.feed import ExpertFeed
-from sharpi.native import declare
+from sharpi.native import NativeObject, declare
 from sharpi.ops.cpu.library import load_library
 
 
@@ -29,7 +29,7 @@ class RemoteCounts(Structure):
     )
 
 
-class RemoteExperts:
+class RemoteExperts(NativeObject):
     """The experts that `num_ranks` other ranks compute for this one.
 
     `shape` is (layers, experts). Steps of more than `max_tokens` tokens do not use these experts.
@@ -38,29 +38,28 @@ class RemoteExperts:
     def __init__(self, shape: tuple[int, int], num_ranks: int, max_tokens: int) -> None:
         self._shape, self.num_ranks = shape, num_ranks
         self._library = _library()
-        self._handle = self._library.sharpi_remote_create(*shape, num_ranks, max_tokens)
-        if not self._handle:
-            raise MemoryError("no memory for the experts of other ranks")
+        address = self._library.sharpi_remote_create(*shape, num_ranks, max_tokens)
+        super().__init__(address, self._library.sharpi_remote_destroy, "experts of other ranks")
 
     def add_experts(self, layer: int, first: int, end: int, rank: int) -> None:
         """Records that a rank has the experts [first, end) of a layer in memory and computes them.
 
         `rank` is an index from 0 to below `num_ranks`.
         """
-        self._library.sharpi_remote_add_experts(self._handle, layer, first, end, rank)
+        self._library.sharpi_remote_add_experts(self.handle, layer, first, end, rank)
 
     def remove_rank(self, rank: int) -> None:
         """Stops sending requests to a rank; any thread may call it."""
-        self._library.sharpi_remote_remove_rank(self._handle, rank)
+        self._library.sharpi_remote_remove_rank(self.handle, rank)
 
     def attach_feed(self, feed: ExpertFeed) -> None:
         """Lets the steps of a feed send requests; call it before the first step is recorded."""
-        self._library.sharpi_feed_attach_remote(feed.handle, self._handle)
+        self._library.sharpi_feed_attach_remote(feed.handle, self.handle)
 
     def next_request(self, rank: int) -> bytes | None:
         """Waits for a request to a rank and returns its bytes; returns None after `end`."""
         size = c_size_t()
-        address = self._library.sharpi_remote_next_request(self._handle, rank, byref(size))
+        address = self._library.sharpi_remote_next_request(self.handle, rank, byref(size))
         return None if not address else ctypes.string_at(address, size.value)
 
     def reply_bytes(self, rank: int) -> int:
@@ -69,7 +68,7 @@ class RemoteExperts:
 
     def _reply_buffer(self, rank: int) -> tuple[int, int]:
         size = c_size_t()
-        address = self._library.sharpi_remote_reply_buffer(self._handle, rank, byref(size))
+        address = self._library.sharpi_remote_reply_buffer(self.handle, rank, byref(size))
         return address, size.value
 
     def complete(self, rank: int, reply: NDArray[np.uint8] | None) -> None:
@@ -80,17 +79,17 @@ class RemoteExperts:
         if reply is not None:
             address, size = self._reply_buffer(rank)
             ctypes.memmove(address, reply.ctypes.data, size)
-        self._library.sharpi_remote_complete(self._handle, rank, reply is not None)
+        self._library.sharpi_remote_complete(self.handle, rank, reply is not None)
 
     def end(self) -> None:
         """Makes all calls of `next_request`, waiting and later ones, return None."""
-        self._library.sharpi_remote_end(self._handle)
+        self._library.sharpi_remote_end(self.handle)
 
     def counts(self) -> list[RemoteCounts]:
         """Returns the counts of requests since the start, one for each rank."""
         counts = [RemoteCounts() for _ in range(self.num_ranks)]
         for rank, each in enumerate(counts):
-            self._library.sharpi_remote_counts(self._handle, rank, byref(each))
+            self._library.sharpi_remote_counts(self.handle, rank, byref(each))
         return counts
 
     def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -101,14 +100,8 @@ class RemoteExperts:
         """
         accesses = np.zeros((self._shape[0], 2), np.int64)
         uses = np.zeros(self._shape, np.int64)
-        self._library.sharpi_remote_uses(self._handle, accesses.ctypes.data, uses.ctypes.data)
+        self._library.sharpi_remote_uses(self.handle, accesses.ctypes.data, uses.ctypes.data)
         return accesses, uses
-
-    def close(self) -> None:
-        """Frees the native object, which no step may use afterwards; a second call does nothing."""
-        if self._handle is not None:
-            self._library.sharpi_remote_destroy(self._handle)
-            self._handle = None
 
 
 @cache

@@ -23,6 +23,7 @@ from sharpi.experts.native.store_abi import (
     StoreLayout,
     StoreTotals,
 )
+from sharpi.native import NativeObject
 from sharpi.system.files import READS_IN_FLIGHT
 
 _FAULT_BYTES = 4096
@@ -38,10 +39,11 @@ class StoreSettings(Struct, frozen=True):
     direct: bool = True  # past the page cache, where the file system allows it
 
 
-class ExpertStore:
+class ExpertStore(NativeObject):
     """Keeps some experts in slots, and reads the others from disk when they are needed.
 
-    Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
+    `close` also stops the reads; the policy has to outlive the store. Raises ModelFileError if a
+    file cannot be opened, MemoryError if the slots do not fit.
     """
 
     def __init__(self, layout: StoreLayout, settings: StoreSettings, policy: NativePolicy) -> None:
@@ -51,27 +53,12 @@ class ExpertStore:
         self._library = abi.store_library()
         native = _native(layout, settings)
         fault = ctypes.create_string_buffer(_FAULT_BYTES)
-        self._handle = self._library.sharpi_store_create(
+        address = self._library.sharpi_store_create(
             ctypes.byref(native), ctypes.sizeof(native), policy.handle, fault, _FAULT_BYTES
         )
-        if not self._handle:
+        if not address:
             raise _refusal(os.fsdecode(fault.value))
-
-    @property
-    def handle(self) -> int:
-        """The address of the native object; raises ValueError after `close`."""
-        if self._handle is None:
-            raise ValueError("the expert store is closed")
-        return int(self._handle)
-
-    def close(self) -> None:
-        """Stops the reads and frees the slots; a second call does nothing.
-
-        The policy is not freed. It belongs to the caller and has to outlive the store.
-        """
-        if self._handle is not None:
-            self._library.sharpi_store_destroy(self._handle)
-            self._handle = None
+        super().__init__(address, self._library.sharpi_store_destroy, "expert store")
 
     @property
     def max_group(self) -> int:

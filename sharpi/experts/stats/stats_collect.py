@@ -1,6 +1,7 @@
 """Collects the ExpertStats of a running model from its slot policy and its expert store."""
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, structs
@@ -22,6 +23,10 @@ class RunFacts(Struct, frozen=True):
     num_beside: int = 0  # those decoded in steps that also computed part of a prompt
     skew: SkewStats | None = None
     notes: tuple[str, ...] = ()
+
+    def of_tokens(self) -> dict[str, Any]:
+        """Returns the facts about tokens, which are fields of ExpertStats."""
+        return {name: getattr(self, name) for name in self.__struct_fields__[1:-1]}
 
 
 class TierFacts(Struct, frozen=True):
@@ -48,17 +53,14 @@ def collect_stats(
     return ExpertStats(
         model=run.model,
         tier="RAM",
-        policy=settings.kind.name.lower().replace("_", "-"),
+        policy=settings.kind.label,
         num_experts=settings.num_experts,
         experts_per_token=settings.experts_per_token,
-        num_prompt_tokens=run.num_prompt_tokens,
-        num_tokens=run.num_tokens,
-        num_beside=run.num_beside,
+        **run.of_tokens(),
         layers=layers,
         before_pin=before,
         after_pin=after,
         prediction=_prediction(store, tier),
-        skew=run.skew,
         failed_reads=store.totals().failed_reads,
         asked=tier.asked,
         notes=run.notes + tier.notes + (() if fault is None else (f"a read failed: {fault}",)),
@@ -179,11 +181,8 @@ def stats_of_resident(run: RunFacts, residents: Residents, experts_per_token: in
         policy="resident" if in_vram else "mapped",
         num_experts=residents.counted.uses.shape[1],
         experts_per_token=experts_per_token,
-        num_prompt_tokens=run.num_prompt_tokens,
-        num_tokens=run.num_tokens,
-        num_beside=run.num_beside,
+        **run.of_tokens(),
         layers=tuple(map(residents.layer, layers)),
-        skew=run.skew,
         notes=("all experts are in memory: nothing was loaded", *notes, *run.notes),
     )
 

@@ -5,7 +5,6 @@ from functools import reduce
 from itertools import chain
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
@@ -19,21 +18,17 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
 
     Predictions are left out: each rank predicts for its layers only, so there is no common recall.
     """
-    before, after = _around_pins(ranks)
     # Ranks without reads have no notes of interest.
     telling = [each for each in ranks if each.bytes_read] or ranks
     return replace(
         ranks[0],
         tier=", ".join(dict.fromkeys(each.tier for each in ranks)),
         policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
-        num_prompt_tokens=run.num_prompt_tokens,
-        num_tokens=run.num_tokens,
-        num_beside=run.num_beside,
+        **run.of_tokens(),
         layers=_layers(ranks),
-        before_pin=before,
-        after_pin=after,
+        before_pin=_sum(each.before_pin for each in ranks),
+        after_pin=_sum(each.after_pin for each in ranks),
         prediction=None,
-        skew=run.skew,
         failed_reads=sum(each.failed_reads for each in ranks),
         asked=_asked(each.asked for each in ranks if each.asked is not None),
         notes=tuple(dict.fromkeys(chain(*(each.notes for each in telling)))),
@@ -48,11 +43,6 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
         if known is None or known.total.accesses < layer.total.accesses:
             found[layer.layer] = layer
     return tuple(found[index] for index in sorted(found))
-
-
-def _around_pins(ranks: Sequence[ExpertStats]) -> tuple[HitCount | None, HitCount | None]:
-    """Returns the lookups before and after the warm pins of those ranks that had one."""
-    return _sum(each.before_pin for each in ranks), _sum(each.after_pin for each in ranks)
 
 
 def _sum(counts: Iterable[HitCount | None]) -> HitCount | None:
@@ -75,23 +65,14 @@ def merge_slot_periods(
     that cannot be summed are those of the last period.
     """
     total = reduce(_sum_of_two, periods)
-    layers = (
-        total.layers
-        if mapped is None
-        else tuple(_and_mapped(each, mapped) for each in total.layers)
-    )
-    return structs.replace(
-        total,
-        num_prompt_tokens=run.num_prompt_tokens,
-        num_tokens=run.num_tokens,
-        num_beside=run.num_beside,
-        layers=layers,
-        skew=run.skew,
-    )
+    layers = total.layers
+    if mapped is not None:
+        layers = tuple(_and_mapped(each, mapped) for each in layers)
+    return replace(total, **run.of_tokens(), layers=layers)
 
 
 def _sum_of_two(first: ExpertStats, second: ExpertStats) -> ExpertStats:
-    return structs.replace(
+    return replace(
         second,
         layers=tuple(map(LayerStats.plus, second.layers, first.layers)),
         prediction=_sum_of_predictions(first.prediction, second.prediction),
@@ -105,16 +86,13 @@ def _sum_of_predictions(
 ) -> PredictionStats | None:
     if first is None or second is None:
         return second
-    names = ("steps", "predicted_steps", "guessed", "used", "right", "dropped", "failed",
-             "bytes_moved")  # fmt: skip
-    return structs.replace(
-        second, **{name: getattr(first, name) + getattr(second, name) for name in names}
-    )
+    pairs = zip(astuple(first)[2:], astuple(second)[2:], strict=True)
+    return PredictionStats(second.predictor, second.is_on, *map(sum, pairs))
 
 
 def _and_mapped(layer: LayerStats, mapped: MappedUses) -> LayerStats:
     index = layer.layer
-    return structs.replace(
+    return replace(
         layer,
         prompt=sum_of((layer.prompt, _in_file(mapped.prompt[index]))),
         decode=sum_of((layer.decode, _in_file(mapped.decode[index]))),
