@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels import RecordedProduct, has, quantised_types, random_matrix, type_list
+from kernels import has, quantised_types, type_list
 from sharpi.gguf.quant_types import QuantType, row_bytes
+from sharpi.hardware.product_rate import RecordedProduct, random_matrix
 from sharpi.ops.interface import Matrix
 
 _COLUMNS = 2048

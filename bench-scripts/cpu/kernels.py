@@ -9,27 +9,19 @@ run as in the engine.
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 from sharpi.errors import UsageError
 from sharpi.gguf.quant_types import QuantType, row_bytes
 from sharpi.hardware.info import probe_hardware
+from sharpi.hardware.product_rate import COLUMNS, RecordedProduct, random_matrix
 from sharpi.model.tensors import SUPPORTED_TYPES
-from sharpi.ops.cpu import abi
-from sharpi.ops.cpu.kv_cache import KvCache
-from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, instruction_set
+from sharpi.ops.cpu.library import INSTRUCTION_SETS, instruction_set
 from sharpi.ops.cpu.machine_limits import int8_operations_per_second, read_bytes_per_second
-from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
-from sharpi.ops.cpu.recorder import Recorder
 from sharpi.ops.interface import Matrix
-from sharpi.settings import KvTypes
 
-_COLUMNS = 2048
 _VECTOR_BYTES = 256 << 20
 _BATCH, _BATCH_ROWS = 512, 4096
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
@@ -104,14 +96,14 @@ def measure(quant_type: QuantType, isa: str, threads: list[int], rounds: int) ->
 
     The batch uses the largest number of threads.
     """
-    large = random_matrix(quant_type, _VECTOR_BYTES // row_bytes(quant_type, _COLUMNS))
+    large = random_matrix(quant_type, _VECTOR_BYTES // row_bytes(quant_type, COLUMNS))
     for count in threads:
         limit = read_bytes_per_second([large.data], count)
         samples = [large.data.nbytes / s / 1e9 for s in run(large, isa, 1, count, rounds)]
         limit = max(limit, read_bytes_per_second([large.data], count))
         yield row(quant_type, isa, 1, count, samples, limit / 1e9)
     small, count = random_matrix(quant_type, _BATCH_ROWS), threads[-1]
-    operations = 2 * _BATCH * _BATCH_ROWS * _COLUMNS
+    operations = 2 * _BATCH * _BATCH_ROWS * COLUMNS
     limit = int8_operations_per_second(isa, count) / 1e9
     samples = [operations / s / 1e9 for s in run(small, isa, _BATCH, count, rounds)]
     yield row(quant_type, isa, _BATCH, count, samples, limit)
@@ -125,55 +117,10 @@ def row(
     return Row(quant_type.name, isa, tokens, threads, median, deviation, limit)
 
 
-def random_matrix(quant_type: QuantType, rows: int) -> Matrix:
-    """Returns a matrix of random bytes 0x20 to 0x3b, so that all floats in it are finite."""
-    some = np.random.default_rng(1).integers(0x20, 0x3C, 1 << 20, np.uint8)
-    data = np.resize(some, rows * row_bytes(quant_type, _COLUMNS))
-    return Matrix("weights", quant_type, rows, _COLUMNS, data)
-
-
 def run(matrix: Matrix, isa: str, tokens: int, threads: int, rounds: int) -> list[float]:
     """Returns the seconds of a matrix product in each round, after a warm-up."""
-    product = RecordedProduct(matrix, isa, tokens, threads)
-    seconds = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        product.run()
-        seconds.append(time.perf_counter() - start)
-    product.close()
-    return seconds[1:]
-
-
-class RecordedProduct:
-    """A recorded step of one matrix product, with the thread pool that runs it."""
-
-    def __init__(self, matrix: Matrix, isa: str, tokens: int, threads: int) -> None:
-        self._program, self._pool = record(matrix, isa, tokens), ThreadPool(threads)
-        self._threads = threads
-        self._ids, self._none = np.arange(tokens, dtype=np.int32), np.zeros(tokens, np.int32)
-        step = abi.Step(num_tokens=tokens, num_outputs=1, pages_per_sequence=1)
-        step.ids = step.positions = int_pointer(self._ids)
-        step.sequences = step.output_rows = step.page_table = int_pointer(self._none)
-        self._step = step
-
-    def run(self) -> None:
-        self._program.run(self._step, self._pool, self._threads)
-
-    def close(self) -> None:
-        self._program.close()
-        self._pool.close()
-
-
-def record(matrix: Matrix, isa: str, tokens: int) -> Program:
-    """Records a step that looks up random activations and multiplies them by the matrix."""
-    activations = np.random.default_rng(2).standard_normal((tokens, _COLUMNS), np.float32)
-    table = Matrix(
-        "activations", QuantType.F32, tokens, _COLUMNS, activations.view(np.uint8).reshape(-1)
-    )
-    limits = ProgramLimits(tokens, 1, 64, "int8", isa)
-    recorder = Recorder(limits, KvCache([], 1, KvTypes()))
-    (product,) = recorder.linear(recorder.embed(table, 1.0), [matrix])
-    return recorder.finish(product)
+    with RecordedProduct(matrix, isa, tokens, threads) as product:
+        return [product.seconds() for _ in range(rounds + 1)][1:]
 
 
 def heading(threads: list[int]) -> str:

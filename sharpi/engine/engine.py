@@ -11,6 +11,12 @@ from sharpi.constraints.constraint import Constraint
 from sharpi.engine.features import Features
 from sharpi.engine.load_decisions import LoadDecisions
 from sharpi.engine.mapped_file import MappedFile
+from sharpi.engine.placement.measured import (
+    LEAST_TOKENS,
+    against_plan,
+    decode_hit_rate,
+    keep_hits,
+)
 from sharpi.engine.runner import Runner
 from sharpi.engine.sampling.generation_state import (
     FinishInfo,
@@ -215,6 +221,18 @@ class Engine(Closing):
         records = self.features.records
         return None if records is None else records.stats()
 
+    def against_plan(self, timings: Timings) -> str | None:
+        """Returns a line that compares an answer's speed and the hits so far with the plan.
+
+        None if the plan does not know this machine's rates yet. Drafts, which no plan expects, do
+        not count.
+        """
+        if self.plan is None or timings.num_generated_tokens < LEAST_TOKENS:
+            return None
+        drafts = 1.0 if timings.drafts is None else timings.drafts.tokens_per_step
+        hits = None if self._tier is None else decode_hit_rate(self.expert_stats())
+        return against_plan(self.plan, timings.decode_tokens_per_second / drafts, hits)
+
     def expert_view(self) -> "ExpertView | None":
         """Returns which experts are resident and used, between two steps; None without experts."""
         records = self.features.records
@@ -223,6 +241,8 @@ class Engine(Closing):
     def close(self) -> None:
         """Writes records, ends threads and closes the file, once; `exit_notes` then has lines."""
         self.runner.leave_ranks()
+        if self._tier is not None and self.plan is not None and (stats := self.expert_stats()):
+            keep_hits(self.file, self.plan, stats)
         self.features.close()
         self.runner.close()
         if self._tier is not None:

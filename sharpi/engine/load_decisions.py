@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sharpi.engine.backends.model_part import ModelPart, RemoteLayers
 from sharpi.engine.head_choice import choose_head
 from sharpi.engine.placement.choice import NO_GPUS, GpuChoice, GpuRates, OpenGpu, gpu_rates
+from sharpi.engine.placement.measured import known_rates
 from sharpi.engine.placement.placement import resident_notes
 from sharpi.engine.settings import decide, on_cpu
 from sharpi.gguf.reader import GgufFile
@@ -134,6 +135,7 @@ def decide_load(
         rates = gpu_rates(gpu.devices, config)
         settings = share.agree(config, *shared, settings, hardware, rates)
     model = model.for_context(settings.context_size)
+    hardware = replace(hardware, rates=known_rates(file, model, settings))
     with planning():
         hardware, groups = _with_free_ram(config, hardware)
         placement, plan, warning = gpu.place(file, model, settings, hardware, share.layers)

@@ -96,8 +96,9 @@ def _text(call: Callable[[Any, c_uint], int]) -> str:
 class Rates(Struct, frozen=True):
     """The measured rates of memory, disk and bus, in bytes per second; None if not measured."""
 
-    ram_read: float | None = None
-    disk_read: float | None = None
+    ram_read: float | None = None  # by the CPU's matrix kernels
+    disk_read: float | None = None  # with several reads in flight
+    lone_read: float | None = None  # of a disk, with one read in flight
     vram_read: float | None = None
     bus: float | None = None
 

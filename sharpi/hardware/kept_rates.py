@@ -1,4 +1,4 @@
-"""Keeps measured rates of this machine, so that plans agree with each other and begin at once.
+"""Keeps what was measured on this machine, so that plans agree with each other and begin at once.
 
 A rate is measured again after a week, or if other programs were busy meanwhile. They only make it
 lower, so until then the higher one counts.
@@ -21,7 +21,7 @@ _BUSY_SHARE = 0.5  # of the cores that run something, on average
 
 
 class _Rate(Struct, frozen=True):
-    """Bytes per second, measured at a time in seconds since 1970."""
+    """A rate, often in bytes per second, measured at a time in seconds since 1970."""
 
     bytes_per_second: float
     at: float
@@ -30,20 +30,48 @@ class _Rate(Struct, frozen=True):
 
 def kept_rate(name: str, measure: Callable[[], float]) -> float:
     """Returns the rate `name` in bytes per second: as kept, or as `measure` returns it now."""
-    known = _read()
-    found = known.get(name)
-    is_recent = found is not None and 0 <= time.time() - found.at < _KEPT_SECONDS
-    if found is not None and is_recent and not found.is_disturbed:
+    found = _recent(name)
+    if found is not None and not found.is_disturbed:
         return found.bytes_per_second
     rate = measure()
-    is_disturbed = os.getloadavg()[0] > _BUSY_SHARE * len(usable_cores())
-    if found is not None and is_recent and is_disturbed:
+    is_disturbed = is_busy(_BUSY_SHARE)
+    if found is not None and is_disturbed:
         rate = max(rate, found.bytes_per_second)
-    with suppress(OSError):  # it is measured again next time
+    keep(name, rate, is_disturbed=is_disturbed)
+    return rate
+
+
+def is_busy(share: float) -> bool:
+    """Returns True if more than a share of the cores ran something, on average, of late."""
+    return os.getloadavg()[0] > share * len(usable_cores())
+
+
+def known_rate(name: str) -> float | None:
+    """Returns the rate `name` as it was kept at most a week ago, else None."""
+    found = _recent(name)
+    return None if found is None else found.bytes_per_second
+
+
+def known_figures(beginning: str) -> dict[str, float]:
+    """Returns all that is kept under names with this beginning, by the rest of the name."""
+    return {
+        name.removeprefix(beginning): found.bytes_per_second
+        for name, found in _read().items()
+        if name.startswith(beginning)
+    }
+
+
+def keep(name: str, rate: float, *, is_disturbed: bool = False) -> None:
+    """Keeps a rate; where that fails, it is measured again next time."""
+    with suppress(OSError):
         _path().parent.mkdir(parents=True, exist_ok=True)
         kept = _read() | {name: _Rate(rate, time.time(), is_disturbed)}
         write_atomically(_path(), msgspec.json.encode(kept))
-    return rate
+
+
+def _recent(name: str) -> _Rate | None:
+    found = _read().get(name)
+    return found if found and 0 <= time.time() - found.at < _KEPT_SECONDS else None
 
 
 def _read() -> dict[str, _Rate]:

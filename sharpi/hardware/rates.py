@@ -83,17 +83,19 @@ class DiskRate(Struct, frozen=True):
     is_direct: bool  # whether the reads bypassed the page cache
 
 
-def measure_disk(path: Path, seconds: float = SECONDS) -> DiskRate:
+def measure_disk(
+    path: Path, seconds: float = SECONDS, in_flight: int = READS_IN_FLIGHT
+) -> DiskRate:
     """Returns the rate at which chunks of the file `path` are read in random order.
 
-    For a folder, writes a temporary file there first. Raises UsageError if the file is empty or
-    cannot be read, or if the folder has no space.
+    `in_flight` reads are under way at a time. For a folder, writes a temporary file there first.
+    Raises UsageError if the file is empty or cannot be read, or if the folder has no space.
     """
     try:
         if path.is_dir():
             with _trial_file(path) as trial:
-                return _read(trial, seconds)
-        return _read(path, seconds)
+                return _read(trial, seconds, in_flight)
+        return _read(path, seconds, in_flight)
     except OSError as error:
         raise UsageError(
             f"{path}: the disk cannot be measured ({error.strerror}); name a readable file or a"
@@ -113,7 +115,7 @@ def _trial_file(folder: Path) -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _read(path: Path, seconds: float) -> DiskRate:
+def _read(path: Path, seconds: float, in_flight: int) -> DiskRate:
     file, is_direct = open_direct(path)
     try:
         size = os.fstat(file).st_size
@@ -121,12 +123,12 @@ def _read(path: Path, seconds: float) -> DiskRate:
             raise UsageError(f"{path}: the file is empty, so there is nothing to measure")
         if not is_direct:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        return DiskRate(_timed_reads(file, size, seconds), is_direct)
+        return DiskRate(_timed_reads(file, size, seconds, in_flight), is_direct)
     finally:
         os.close(file)
 
 
-def _timed_reads(file: int, size: int, seconds: float) -> float:
+def _timed_reads(file: int, size: int, seconds: float, in_flight: int) -> float:
     """Returns the rate of threads that read each chunk once, or until `seconds` are over."""
     order = np.random.default_rng(1).permutation(-(-size // CHUNK_BYTES))
     chunks = iter((order * CHUNK_BYTES).tolist())
@@ -141,8 +143,8 @@ def _timed_reads(file: int, size: int, seconds: float) -> float:
         return total
 
     with (
-        huge_pages(READS_IN_FLIGHT * HUGE_PAGE) as memory,
-        ThreadPoolExecutor(READS_IN_FLIGHT) as pool,
+        huge_pages(in_flight * HUGE_PAGE) as memory,
+        ThreadPoolExecutor(in_flight) as pool,
     ):
         firsts = range(0, len(memory), HUGE_PAGE)
         total = sum(pool.map(worker, [memory[at : at + CHUNK_BYTES] for at in firsts]))

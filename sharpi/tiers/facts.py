@@ -51,9 +51,11 @@ class ModelFacts(Struct, frozen=True):
     # For each layer that a head on the CPU reads: the bytes of a page of its keys and values.
     read_by_head: Mapping[int, int] = {}
     rank_layers: range | None = None  # the layers that this machine runs; None for all
-    # For each layer, the cumulative shares of use of its most used experts; see `hit_rates`. Empty
+    # For each layer, the cumulative shares of use of its most used experts; see `hit_rate`. Empty
     # without a profile.
     use_shares: tuple[tuple[float, ...], ...] = ()
+    # The misses of earlier runs, by the share of experts that had slots; see `hit_rate`.
+    known_misses: Mapping[float, float] = {}
 
     @property
     def own_layers(self) -> range:

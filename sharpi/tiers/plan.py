@@ -115,15 +115,15 @@ class LayerPlan(Struct, frozen=True, rename=_OLDER_NAMES):
 
 
 class Speed(Struct, frozen=True):
-    """The estimated decode speed, as a range, and the expected hit rates."""
+    """The estimated decode speed, as a range, and the expected hit rate."""
 
     tokens_per_second: float  # the upper bound
     least_tokens_per_second: float  # the lower bound, unless other programs use the machine
     bound: str  # the source that takes most of a token's time
     bytes_per_token: dict[str, int]
     hit_rate: float  # expected share of a token's experts that the fastest tier has
-    least_hit_rate: float  # hit rate if all experts are used alike
-    best_hit_rate: float  # hit rate if few experts are used
+    is_measured: bool  # all rates that it follows from were measured
+    is_hit_rate_known: bool  # it follows from earlier runs, or all experts are resident
     assumptions: tuple[str, ...]  # sentences about rates that were not measured
 
 

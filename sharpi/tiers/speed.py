@@ -1,21 +1,17 @@
-"""Estimates decode speed as a range, from bandwidths and hit rates.
+"""Estimates decode speed and hit rates, from measured rates and what is known of a model's routes.
 
-The upper bound assumes that VRAM, RAM, disk and bus are read at the same time at their measured
-rates, and that few experts are used. The lower bound assumes that they are read one after the other
-below these rates, and that all experts are used alike. The speed at a short context is between the
-two, unless other programs use the machine.
+The estimate adds the times in which VRAM, RAM, disk and bus are read at their measured rates, and
+those of a layer's barriers or launches. The range around it is a factor of two: the speed at a
+short context is within it, unless other programs use the machine.
 
-Hit rates are the share of a token's experts that are resident, by the number of slots. They were
-measured with the default policy on 8,000 tokens of GPT-OSS-20B, or follow from a model's profile.
-Routes of other models may repeat less or more, so there are also a lowest and a highest rate.
+Hit rates are the share of a token's experts that are resident, by the number of slots. They follow
+from what earlier runs of the model had, or else from a profile or 8,000 tokens of GPT-OSS-20B, on
+which they were measured with the default policy.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
-
-from msgspec import Struct
 
 from sharpi.hardware.info import Rates
 from sharpi.tiers.facts import ModelFacts
@@ -38,29 +34,40 @@ CURVE = (
     (0.875, 0.994),
     (1.0, 1.0),
 )
-_REPEATS = 4  # the ratio of misses: random routes with the same skew to the recorded routes
 
 
-class HitRates(Struct, frozen=True):
-    """Three hit rates, 0 to 1: if all experts are used alike, expected, if few are used."""
-
-    low: float
-    likely: float
-    high: float
-
-
-def hit_rates(num_slots: int, num_experts: int, shares: Sequence[float] = ()) -> HitRates:
-    """Returns the hit rates of a layer with `num_slots` slots.
+def hit_rate(
+    num_slots: int,
+    num_experts: int,
+    shares: Sequence[float] = (),
+    misses: Mapping[float, float] = {},
+) -> float:
+    """Returns the expected hit rate, 0 to 1, of a layer with `num_slots` slots.
 
     `shares`: the share of the layer's uses that its most used expert has, that its two most used
-    experts have, and so on; empty without a profile.
+    experts have, and so on; empty without a profile. `misses`: the misses of earlier runs relative
+    to those of `curve`, by the share of experts that had slots then.
     """
     share = num_slots / num_experts
     if num_slots >= num_experts or not num_slots:
-        return HitRates(share, share, share)
-    likely = max(share, shares[num_slots - 1]) if shares else curve(share)
-    best = 1 - (1 - max(likely, curve(share))) / _REPEATS
-    return HitRates((share + likely) / 2 if shares else share, likely, best)
+        return share
+    if misses:
+        return _hits_between(share, misses)
+    return max(share, shares[num_slots - 1]) if shares else curve(share)
+
+
+def _hits_between(share: float, misses: Mapping[float, float]) -> float:
+    """Returns the hit rate between those of the next earlier runs, along `curve`."""
+    missed = [(curve(known), misses[known] * (1 - curve(known))) for known in sorted(misses)]
+    at, (first, most) = curve(share), missed[0]
+    if at <= first:
+        return max(0.0, 1 - most / (1 - first) * (1 - at))
+    for end, least in (*missed[1:], (1.0, 0.0)):
+        least = min(most, least)
+        if at <= end:
+            break
+        first, most = end, least
+    return min(1.0, 1 - most + (most - least) * (at - first) / (end - first))
 
 
 def curve(share: float) -> float:
@@ -74,7 +81,7 @@ def curve(share: float) -> float:
 
 
 def cumulative_shares(uses: Sequence[int]) -> tuple[float, ...]:
-    """Returns the argument `shares` of `hit_rates`, from the uses of each expert of a layer.
+    """Returns the argument `shares` of `hit_rate`, from the uses of each expert of a layer.
 
     Empty if all uses are 0.
     """
@@ -86,13 +93,11 @@ VRAM_READ, RAM_READ, DISK_READ, BUS = "VRAM read", "RAM read", "disk read", "bus
 # Bytes per second of a desktop GPU, two channels of DDR4, an SSD and 16 lanes of PCIe 3.
 _USUAL = {VRAM_READ: 400e9, RAM_READ: 30e9, DISK_READ: 1.5e9, BUS: 12e9}
 _MODES = {BUS: "cross the bus", RAM_READ: "are computed by the CPU"}
-# The least fraction of a measured rate that is reached: kernels may be bound by computation.
-_LEAST_PARTS = {VRAM_READ: 1 / 3, RAM_READ: 1 / 3, DISK_READ: 2 / 3, BUS: 2 / 3}
-_LAYER_SECONDS = (4e-6, 60e-6)  # the least and the most seconds of a layer's barriers or launches
-_MISS_SECONDS = 0.4e-3  # the longest time before an expert's read from disk begins
-_MARGIN = 1.25  # a rate may exceed its measurement by this factor at another moment
-
-Case = Literal["low", "likely", "high"]
+# The part of a measured rate that is usually reached where launches or transfers are many.
+_PARTS = {VRAM_READ: 2 / 3, BUS: 5 / 6}
+_TOKEN_SECONDS, _LAYER_SECONDS = 0.1e-3, 12e-6  # of a step, and of a layer's barriers or launches
+_MOST, _LEAST = 1.25, 0.625  # the ends of the range, as multiples of the estimate
+HIT_RANGE = 0.05  # hits are within this of the estimate, once the model's routes are known
 
 
 def expected_speed(
@@ -103,46 +108,28 @@ def expected_speed(
     rates: Rates,
 ) -> Speed:
     """Returns the estimated decode speed at a short context."""
-    layers, speeds = tuple(layers), _speeds(rates)
-    first = {(VRAM_READ if output_on_gpu else RAM_READ): float(model.output_bytes)}
-
-    def total(case: Case) -> dict[str, float]:
-        reads = [first, *_all_reads(model, request, layers, speeds, case)]
-        return {source: sum(read.get(source, 0.0) for read in reads) for source in _USUAL}
-
-    likely = {source: count for source, count in total("likely").items() if count}
-    fewest, most = (len(layers) * each for each in _LAYER_SECONDS)
-    fastest = max(count / speeds[source] for source, count in total("high").items()) / _MARGIN
-    slowest = sum(n / speeds[source] / _LEAST_PARTS[source] for source, n in total("low").items())
-    slowest += _MISS_SECONDS * sum(_most_misses(layer, model) for layer in layers)
-    found = list(_in_fastest_tier(layers, model))
+    layers = tuple(layers)
+    reads = [{(VRAM_READ if output_on_gpu else RAM_READ): float(model.output_bytes)}]
+    speeds = _speeds(rates, _misses_at_once(layers, model))
+    for layer in layers:
+        reads += _layer_reads(layer, model, _miss_mode(layer, request, speeds))
+    sums = {source: sum(read.get(source, 0.0) for read in reads) for source in _USUAL}
+    likely = {source: count for source, count in sums.items() if count}
+    seconds = {source: count / speeds[source] for source, count in likely.items()}
+    expected = 1 / (sum(seconds.values()) + _TOKEN_SECONDS + len(layers) * _LAYER_SECONDS)
     return Speed(
-        tokens_per_second=1 / max(fastest, fewest, 1e-9),
-        least_tokens_per_second=1 / max(slowest + most, 1e-9),
-        bound=max(likely, key=lambda source: likely[source] / speeds[source], default=RAM_READ),
+        tokens_per_second=_MOST * expected,
+        least_tokens_per_second=_LEAST * expected,
+        bound=max(seconds, key=lambda source: seconds[source], default=RAM_READ),
         bytes_per_token={source: round(count) for source, count in likely.items()},
-        hit_rate=_mean([rates.likely for rates in found]),
-        least_hit_rate=_mean([rates.low for rates in found]),
-        best_hit_rate=_mean([rates.high for rates in found]),
+        hit_rate=_mean(list(_in_fastest_tier(layers, model))),
+        is_measured=all(_measured(rates)[source] for source in likely),
+        is_hit_rate_known=bool(model.known_misses) or not any(map(_is_divided, layers)),
         assumptions=tuple(_assumptions(likely, rates, layers, model, request, speeds)),
     )
 
 
-def _all_reads(
-    model: ModelFacts,
-    request: PlanRequest,
-    layers: Iterable[LayerPlan],
-    speeds: Mapping[str, float],
-    case: Case,
-) -> Iterator[dict[str, float]]:
-    for layer in layers:
-        mode = _miss_mode(layer, request, speeds)
-        yield from _layer_reads(layer, model, mode, case)
-
-
-def _layer_reads(
-    layer: LayerPlan, model: ModelFacts, mode: str, case: Case
-) -> Iterator[dict[str, float]]:
+def _layer_reads(layer: LayerPlan, model: ModelFacts, mode: str) -> Iterator[dict[str, float]]:
     """Yields dicts with the bytes of a layer that one token reads, by source.
 
     The sources are VRAM, RAM, disk and bus; `mode` is the source of experts that are not on the
@@ -152,30 +139,29 @@ def _layer_reads(
     if not layer.num_experts:
         return
     chosen = model.num_experts_per_token * (layer.expert_bytes or 0)
-    on_gpu = chosen * getattr(_rates_of(layer, model, layer.vram_slots), case)
+    on_gpu = chosen * _hit_rate(layer, model, layer.vram_slots)
     yield {VRAM_READ: on_gpu}
     yield {mode: chosen - on_gpu}
-    yield {DISK_READ: chosen * (1 - getattr(_rates_of(layer, model, layer.num_resident), case))}
+    yield {DISK_READ: chosen * (1 - _hit_rate(layer, model, layer.num_resident))}
 
 
-def _most_misses(layer: LayerPlan, model: ModelFacts) -> float:
-    """Returns how many experts of a layer a token reads from disk if all are used alike."""
-    if not layer.num_experts:
-        return 0.0
-    return model.num_experts_per_token * (1 - _rates_of(layer, model, layer.num_resident).low)
+def _misses_at_once(layers: Iterable[LayerPlan], model: ModelFacts) -> float:
+    """Returns how many experts of a layer a token reads from disk at the same time, at least 1."""
+    hits = [_hit_rate(each, model, each.num_resident) for each in layers if each.num_experts]
+    return max(1.0, model.num_experts_per_token * (1 - _mean(hits)))
 
 
-def _rates_of(layer: LayerPlan, model: ModelFacts, num_slots: int) -> HitRates:
+def _hit_rate(layer: LayerPlan, model: ModelFacts, num_slots: int) -> float:
     shares = model.use_shares[layer.index] if model.use_shares else ()
-    return hit_rates(num_slots, layer.num_experts, shares)
+    return hit_rate(num_slots, layer.num_experts, shares, model.known_misses)
 
 
-def _in_fastest_tier(layers: tuple[LayerPlan, ...], model: ModelFacts) -> Iterator[HitRates]:
-    """Yields the hit rates of each layer with experts: in VRAM if there is a GPU, else in RAM."""
+def _in_fastest_tier(layers: tuple[LayerPlan, ...], model: ModelFacts) -> Iterator[float]:
+    """Yields the hit rate of each layer with experts: in VRAM if there is a GPU, else in RAM."""
     has_gpu = any(layer.dense_weights is Tier.VRAM for layer in layers)
     for layer in layers:
         if layer.num_experts:
-            yield _rates_of(layer, model, layer.vram_slots if has_gpu else layer.num_resident)
+            yield _hit_rate(layer, model, layer.vram_slots if has_gpu else layer.num_resident)
 
 
 def _mean(values: list[float]) -> float:
@@ -207,9 +193,16 @@ def _assumed_modes(
     yield from (f"experts that are not on the GPU {_MODES[mode]}" for mode in sorted(modes))
 
 
-def _speeds(rates: Rates) -> dict[str, float]:
+def _speeds(rates: Rates, at_once: float) -> dict[str, float]:
+    """Returns bytes per second by source, for `at_once` experts that are read from disk."""
     measured = _measured(rates)
-    return {source: measured[source] or usual for source, usual in _USUAL.items()}
+    speeds = {
+        source: (measured[source] or usual) * _PARTS.get(source, 1.0)
+        for source, usual in _USUAL.items()
+    }
+    lone = min(rates.lone_read or speeds[DISK_READ], speeds[DISK_READ])
+    seconds = 1 / at_once / lone + (1 - 1 / at_once) / speeds[DISK_READ]
+    return speeds | {DISK_READ: 1 / seconds}
 
 
 def _measured(rates: Rates) -> dict[str, float | None]:
@@ -234,13 +227,19 @@ def _assumptions(
         if measured[source] is None:
             yield f"{source} of {_USUAL[source] / 1e9:g} GB/s: not measured"
     if any(_is_divided(layer) for layer in layers):
-        yield (
-            "hit rates follow from the profile's uses"
-            if model.use_shares
-            else "hit rates are the default policy's on routes of GPT-OSS-20B; --moe-profile FILE"
-            " takes the model's own"
-        )
+        yield _source_of_hits(model)
     yield from _assumed_modes(layers, request, speeds)
+
+
+def _source_of_hits(model: ModelFacts) -> str:
+    if model.known_misses:
+        return "hit rates follow from those of earlier runs of this model"
+    if model.use_shares:
+        return "hit rates follow from the profile's uses"
+    return (
+        "hit rates are the default policy's on routes of GPT-OSS-20B, until a run of this model"
+        " has shown its own; --moe-profile FILE takes them from its uses"
+    )
 
 
 def _is_divided(layer: LayerPlan) -> bool:

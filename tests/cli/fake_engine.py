@@ -155,6 +155,9 @@ class FakeEngine:
             on_progress("loading", 0.5)
         return self
 
+    def against_plan(self, timings: Any) -> None:
+        return None
+
     def session(self) -> FakeSession:
         return FakeSession(self)
 

@@ -46,7 +46,7 @@ def test_bandwidth_over_active_bytes_is_within_the_range() -> None:
     assert plan.fits
     active = 3.3e9 * 4.85 / 8
     least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
-    assert least < 60e9 / active < most < 5 * least
+    assert least < 60e9 / active < most <= 2.001 * least
 
 
 def test_a_small_machine_reads_experts_from_disk_and_refuses_dense_models() -> None:

@@ -41,12 +41,15 @@ def models(
         _print(entries, hardware)
 
 
+_KERNEL_SHARE = 0.8  # of the speed of RAM that matrix kernels reach
+
+
 def _hardware() -> "HardwareInfo":
     from sharpi.hardware.info import probe_hardware
     from sharpi.hardware.rates import measure_ram_read
 
     found = probe_hardware(with_gpu=True)
-    rate = measure_ram_read(found.physical_cores)
+    rate = _KERNEL_SHARE * measure_ram_read(found.physical_cores)
     return replace(found, rates=replace(found.rates, ram_read=rate))
 
 
@@ -73,7 +76,7 @@ def _record(entry: "CatalogueEntry", hardware: "HardwareInfo") -> dict[str, Any]
 _NOTES = (
     "All figures are approximate. G is GiB. RAM: for all weights and 4096 tokens of context. least:"
     " what an MoE runs in with the rest on disk, slowly.",
-    "tokens/s: what to expect of this machine at least and at most, as `sharpi plan` computes it,"
+    "tokens/s: what to expect of this machine, as `sharpi plan` computes it,"
     " from the speed of RAM that other programs leave at this moment.",
     "`sharpi run NAME` asks to fetch a model, `sharpi pull NAME` fetches it.",
 )

@@ -15,7 +15,7 @@ from sharpi.settings.option import Only, Option, local_option
 
 if TYPE_CHECKING:
     from sharpi.gguf.reader import GgufFile
-    from sharpi.hardware.info import HardwareInfo, Rates
+    from sharpi.hardware.info import HardwareInfo
     from sharpi.tiers.plan import TierPlan
 
 
@@ -108,6 +108,7 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     from sharpi.engine.draft_model import draft_model_notes
     from sharpi.engine.head_choice import choose_head
     from sharpi.engine.kv.kv_choice import kv_notes
+    from sharpi.engine.placement.measured import measured_rates
     from sharpi.engine.placement.placement import Placement, file_notes, resident_notes
     from sharpi.engine.settings import decide
     from sharpi.hardware.info import probe_hardware
@@ -126,7 +127,8 @@ def plan_for(config: RunConfig, file: "GgufFile") -> "TierPlan":
     file, model, config, why = choose_head(file, model, config, has_gpu=has_gpu)
     settings = decide(config, file, model, hardware)
     placement = Placement(config, file, model, settings, hardware)
-    decided = placement.plan(_rates(placement.plan(), file, hardware, settings.num_threads))
+    sources = placement.plan().speed.bytes_per_token
+    decided = placement.plan(measured_rates(sources, file, model, settings))
     saved = kv_notes(model, settings.context_size, settings.window_pages)
     notes = (*why, *settings.kv_notes, *saved)
     notes = (*notes, *draft_model_notes(config, file, decided, hardware))
@@ -147,23 +149,3 @@ def _with_named_gpus(hardware: "HardwareInfo", config: RunConfig) -> "HardwareIn
         )
     named = tuple(free[index] for index in config.gpus)
     return replace(hardware, free_vram=named[0], free_vrams=named)
-
-
-def _rates(
-    draft: "TierPlan", file: "GgufFile", hardware: "HardwareInfo", num_threads: int
-) -> "Rates":
-    """Returns the rates, with kept or measured ones of RAM and disk where decode reads weights."""
-    from sharpi.hardware.kept_rates import kept_rate
-    from sharpi.hardware.rates import SAMPLE_BYTES, measure_disk, measure_ram_read
-    from sharpi.tiers.plan import Tier
-    from sharpi.tiers.speed import DISK_READ, RAM_READ
-
-    sources = draft.speed.bytes_per_token
-    in_ram, path = min(SAMPLE_BYTES, draft.bytes_in(Tier.RAM)), file.parts[0]
-    ram, disk = f"RAM, {num_threads} threads, {in_ram >> 20} MiB", f"disk {path.stat().st_dev}"
-    measures = {
-        RAM_READ: (ram, lambda: measure_ram_read(num_threads, in_ram)),
-        DISK_READ: (disk, lambda: measure_disk(path).bytes_per_second),
-    }
-    rates = {source: kept_rate(*measures[source]) for source in measures if source in sources}
-    return replace(hardware.rates, ram_read=rates.get(RAM_READ), disk_read=rates.get(DISK_READ))

@@ -45,7 +45,7 @@ from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 from sharpi.settings.option import Option
 
 if TYPE_CHECKING:
-    from sharpi.engine.engine import Generation
+    from sharpi.engine.engine import Engine, Generation
 
 
 def run(
@@ -93,6 +93,7 @@ def run(
                 is_complete = _print_json(config, whole, generation)
             else:
                 is_complete = _print_text(
+                    engine,
                     whole,
                     generation,
                     is_verbose=conversation.verbose,
@@ -104,7 +105,12 @@ def run(
 
 
 def _print_text(
-    prompt: Prompt, generation: "Generation", *, is_verbose: bool, is_constrained: bool
+    engine: "Engine",
+    prompt: Prompt,
+    generation: "Generation",
+    *,
+    is_verbose: bool,
+    is_constrained: bool,
 ) -> bool:
     """Prints answer (wrapped unless constrained) and speeds; returns False if Ctrl-C ended it."""
     style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
@@ -114,6 +120,8 @@ def _print_text(
         timings = generation.timings
         for line in verbose_lines(timings) if is_verbose else [timings_line(timings)]:
             print_stderr(line)
+        if (compared := engine.against_plan(timings)) is not None:
+            print_stderr(compared)
     return is_complete
 
 

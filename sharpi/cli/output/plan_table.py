@@ -124,24 +124,18 @@ def _row(layers: list[LayerPlan], *, has_gpu: bool) -> Iterator[str]:
 
 
 def _hits(plan: TierPlan) -> str:
-    """Returns a sentence with the expected hit rate of experts, and its range if uncertain."""
+    """Returns a sentence with the expected hit rate of experts."""
     has_gpu = plan.first_gpu_layer < len(plan.layers)
-    speed, tier = plan.speed, "VRAM" if has_gpu else "RAM"
-    low, likely, high = (
-        f"{100 * rate:.0f} %"
-        for rate in (speed.least_hit_rate, speed.hit_rate, speed.best_hit_rate)
-    )
-    certain = f"{likely} of a token's experts are found in {tier}"
-    if low == high:
-        return certain
-    return f"about {certain}: {low} if all are used alike, {high} if few are used"
+    found = f"{100 * plan.speed.hit_rate:.0f} % of a token's experts are found in"
+    about = "" if plan.speed.is_hit_rate_known else "about "
+    return f"{about}{found} {'VRAM' if has_gpu else 'RAM'}"
 
 
 def _speed(plan: TierPlan) -> Iterator[str]:
     speed = plan.speed
     read = ", ".join(f"{format_bytes(n)} {source}" for source, n in speed.bytes_per_token.items())
     yield (
-        f"decode   {speed.least_tokens_per_second:.1f} to at most {speed.tokens_per_second:.1f}"
+        f"decode   {speed.least_tokens_per_second:.1f} to {speed.tokens_per_second:.1f}"
         f" tokens/s, bound by {speed.bound}; per token: {read}"
     )
     if plan.status is not SlotStatus.EMPTY:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from sharpi.engine.placement.measured import known_misses
 from sharpi.errors import UsageError
 from sharpi.experts.policy_choice import learned_sizes
 from sharpi.experts.policy_settings import POLICIES, PolicyKind
@@ -43,7 +44,9 @@ class Placement:
     ) -> None:
         facts = read_facts(file, model, settings.kv_types)
         facts = facts if layers is None else facts.only(layers)
-        self.facts: ModelFacts = replace(facts, use_shares=_use_shares(config, model))
+        self.facts: ModelFacts = replace(
+            facts, use_shares=_use_shares(config, model), known_misses=known_misses(file)
+        )
         self.hardware, self._config, self._settings = hardware, config, settings
         sizes = _learned_sizes(config, model)
         if usable_vrams(config, hardware):
