@@ -32,6 +32,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::Rope: return add(program, params, bytes, add_rope);
     case OpKind::KvStore: return add(program, params, bytes, add_kv_store);
     case OpKind::Attention: return add(program, params, bytes, add_attention);
+    case OpKind::Choose: return add(program, params, bytes, add_choose);
     case OpKind::KvKeep: return add(program, params, bytes, add_kv_keep);
     case OpKind::Route: return add(program, params, bytes, add_route);
     case OpKind::Experts: return add(program, params, bytes, add_experts);

@@ -200,6 +200,8 @@ def _why_all_kept(config: RunConfig, model: ModelConfig) -> str | None:
         return "this model's recurrent layers keep a state, from which no position can be dropped"
     if any(shape.window for shape in model.attention):
         return "this model has layers that read a window of positions, which has to stay whole"
+    if any(shape.index for shape in model.attention):
+        return "this model's indexers choose among all positions of a prompt"
     if any(shape.values_in_keys for shape in model.attention):
         return (
             "this model's latent attention has one small row per position for all heads, so that"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sharpi.errors import UnsupportedModelError
 from sharpi.gguf.cursor import printable
 from sharpi.gguf.file_kind import require_model
+from sharpi.gguf.header import layer_of
 from sharpi.gguf.metadata import Metadata
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.feed_forward.feed_forward_settings import (
@@ -106,6 +107,7 @@ def _read_from(
     return replace(alike[-1], shape=shape, kv="earlier layer")
 
 
+_INDEX_NORM = ".indexer.k_norm.weight"
 _RMS_EPSILON = "attention.layer_norm_rms_epsilon"
 
 
@@ -206,7 +208,7 @@ def read_config(file: GgufFile) -> ModelConfig:
         hidden_size=reader.hidden_size,
         context_length=reader.count("context_length", maximum=1 << 31),
         norm_epsilon=epsilon,
-        mixers=read_mixers(reader, spec, epsilon),
+        mixers=read_mixers(reader, spec, epsilon, _indexed_layers(file)),
         feed_forward=FeedForwardSettings(
             hidden_size=reader.hidden_size,
             norm_epsilon=epsilon,
@@ -281,11 +283,23 @@ def with_head(file: GgufFile, config: ModelConfig, metadata: Metadata | None = N
         own = read_assistant(metadata or file.metadata, config.spec, config.mixers)
         return replace(config, head_mixer=own.mixers[-1], assistant=own)
     reader = HyperparameterReader(metadata or file.metadata, config.architecture, counts_heads=True)
-    mixer = read_head_mixer(reader, config.spec, config.norm_epsilon, config.num_layers)
+    mixer = read_head_mixer(
+        reader,
+        config.spec,
+        config.norm_epsilon,
+        config.num_layers,
+        _indexed_layers(file),
+    )
     epsilon = 0.0
     if config.spec.head_ends_with_layer_norm:
         epsilon = reader.positive("attention.layer_norm_epsilon", config.norm_epsilon)
     return replace(config, head_mixer=mixer, head_norm_epsilon=epsilon)
+
+
+def _indexed_layers(file: GgufFile) -> set[int]:
+    """Returns the layers that have an indexer."""
+    layers = (layer_of(name) for name in file.tensors if name.endswith(_INDEX_NORM))
+    return {layer for layer in layers if layer is not None}
 
 
 def _has_assistant(file: GgufFile, config: ModelConfig) -> bool:

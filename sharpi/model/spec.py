@@ -73,6 +73,8 @@ class ArchitectureSpec(Struct, frozen=True):
     temperature_offset: int = 0
     temperature_without_rope: bool = False  # only layers without a rope have one
     query_holds_gate: bool = False  # see Projections
+    # An indexer beside latent attention rotates values i and i + half, whatever attention rotates.
+    indexer_rotates_halves: bool = False
     head_gate: Literal["sigmoid", "softplus"] = "sigmoid"  # the activation of attention's gate
     # The mixer of layers without attention. The file states by flags, by a period or by 0 KV heads
     # which layers these are.

@@ -5,9 +5,9 @@ the NumPy reference, a buffer in a recorder. Docstrings give the shape of one ro
 quant blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -145,6 +145,38 @@ class Router(Struct, frozen=True):
     layer: int = 0  # the index of the layer
 
 
+class IndexShape(Struct, frozen=True):
+    """The sizes of an indexer, which chooses the positions that a token's attention reads.
+
+    It chooses `num_chosen` blocks of `block` positions, for all heads of attention together or each
+    of its heads for an equal share of the KV heads. A token that sees no more blocks reads all.
+    """
+
+    num_heads: int
+    key_dim: int
+    scale: float
+    num_chosen: int
+    block: int = 1
+    num_local: int = 0  # so many of a token's last blocks are always chosen
+    is_joint: bool = True  # all heads choose together
+
+    @property
+    def num_choices(self) -> int:
+        return 1 if self.is_joint else self.num_heads
+
+    @property
+    def num_positions(self) -> int:
+        """The most positions that a token's attention reads."""
+        return self.num_chosen * self.block
+
+
+class Chosen(Struct, Generic[X], frozen=True):
+    """The choice of an indexer: each token's blocks in ascending order, for each choosing head."""
+
+    shape: IndexShape
+    blocks: X
+
+
 class AttentionShape(Struct, frozen=True):
     """The sizes and options of one layer's attention."""
 
@@ -158,6 +190,7 @@ class AttentionShape(Struct, frozen=True):
     soft_cap: float = 0.0  # soft cap of the scores, 0 for none
     is_chunked: bool = False  # windows start at multiples of their size (chunked attention)
     values_in_keys: bool = False  # the first `value_dim` values of a key are its value
+    index: IndexShape | None = None  # of the layer's own indexer, whose keys are in the KV cache
 
 
 class RopeTable(Struct, frozen=True):
@@ -201,12 +234,29 @@ class Ops(Protocol[X]):
         v: X | None,
         shape: AttentionShape,
         sinks: FloatArray | None = None,
+        chosen: Chosen[X] | None = None,
     ) -> X:
         """Stores k and v in the KV cache, then computes attention: (num_heads * value_dim,).
 
         If k and v are None, nothing is stored, and attention reads the keys and values that an
         earlier layer stored. If only v is None, the values are part of the keys. `sinks`
         (num_heads,) are attention sinks: one more logit in each head's softmax, without a value.
+        Only the positions of `chosen` take part, if it is given.
+        """
+
+    def choose(
+        self,
+        keys: Callable[[], X],
+        queries: Callable[[], tuple[X, X | None]],
+        shape: AttentionShape,
+    ) -> Chosen[X] | None:
+        """Stores the keys (key_dim,) of the layer's indexer, then chooses blocks of positions.
+
+        `queries` returns (num_heads * key_dim,), for the sizes of `shape.index`, and the weights
+        (num_heads,) of a joint choice. A position's score is scale q.k for each head; for all heads
+        together it is the sum of weights * max(0, scale q.k). A block's score is the best of its
+        visible positions. The lower of blocks with equal scores is chosen. The result is None if
+        the KV cache has no more positions than are chosen; `queries` is not called then.
         """
 
     def route(self, logits: X, router: Router) -> tuple[X, X]:

@@ -29,7 +29,8 @@ class LayerFacts(Struct, frozen=True):
     # a buffer for any expert of the layer: aligned file ranges of its three matrices
     slot_bytes: int = 0
     state_bytes: int = 0  # one copy of the recurrent state
-    # the earlier layer whose keys and values this one reads, on the same processor
+    # the earlier layer whose keys and values, or indexer's choice, this one reads, on the same
+    # processor
     kv_layer: int | None = None
     has_window: bool = False  # sliding-window attention
 
@@ -146,7 +147,7 @@ def _mixer(config: ModelConfig, index: int) -> MixerSettings:
 def _kv_layer(mixer: MixerSettings) -> int | None:
     if isinstance(mixer, AttentionSettings) and mixer.kv_shape is None:
         return mixer.shape.layer
-    return None
+    return getattr(mixer, "takes_choice", None)
 
 
 def _sizes(tensors: Sequence[Tensor], config: ModelConfig, index: int, kv_page: int) -> LayerFacts:

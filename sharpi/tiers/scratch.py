@@ -5,9 +5,11 @@ from msgspec import Struct
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import Rounding
+from sharpi.ops.interface import IndexShape
 
 _FLOAT_BYTES = 4
-# Constants of matmul.h, tiles.h, stage.h, op_attention.cpp and expert_jobs.h in kernels/cpu.
+# Constants of matmul.h, tiles.h, stage.h, attend_span.h, op_attention.cpp and expert_jobs.h in
+# kernels/cpu.
 _ACTIVATION_VALUES, _ACTIVATION_BYTES = 256, 384
 _TILE_ROWS, _TILE_BUFFERS = 32, 3
 _SPLIT_TOKENS, _SPLIT_DECODES, _SPLIT_SPANS = 4, 16, 64
@@ -32,6 +34,9 @@ class BufferWidths(Struct, frozen=True):
     expert_hidden: int  # of all experts of one token, or of a wider dense or shared feed-forward
     expert_hidden_blocks: int
     layer_inputs: int = 0  # of all layers together, computed before the first one
+    index: int = 0  # of an indexer: queries, key, weights and the chosen blocks
+    num_choices: int = 0  # of an indexer's heads
+    num_chosen: int = 0  # positions that an indexer chooses
 
 
 def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
@@ -43,6 +48,7 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
         if (".ffn_up" in name or "gate_up" in name) and len(t.shape) > 1
     ]
     embedding = file.tensors.get("token_embd.weight")
+    indexes = [shape.index for shape in shapes if shape.index]
     return BufferWidths(
         hidden=config.hidden_size,
         query=max((s.num_heads * max(s.key_dim, s.value_dim) for s in shapes), default=0),
@@ -57,7 +63,15 @@ def read_widths(file: GgufFile, config: ModelConfig) -> BufferWidths:
         expert_hidden=max((width * count for width, count in hidden), default=0),
         expert_hidden_blocks=max((_blocks(width) * count for width, count in hidden), default=0),
         layer_inputs=config.num_layers * config.layer_input_width,
+        index=max((_index_width(each) for each in indexes), default=0),
+        num_choices=max((each.num_choices for each in indexes), default=0),
+        num_chosen=max((each.num_positions for each in indexes), default=0),
     )
+
+
+def _index_width(index: IndexShape) -> int:
+    queries = index.num_heads * index.key_dim
+    return 2 * queries + 2 * index.key_dim + index.num_heads + index.num_choices * index.num_chosen
 
 
 def scratch_bytes(
@@ -92,6 +106,7 @@ def _arena_bytes(w: BufferWidths, batch_size: int, num_outputs: int) -> int:
     routes = w.num_moe_layers * w.num_experts_per_token
     a_token = w.rope + 3 * w.hidden + max(attention, w.recurrent, feed_forward) + routes
     a_token += 3 * w.layer_inputs  # embedded, projected and summed
+    a_token += w.index
     an_output = 4 * w.hidden + w.num_experts + w.num_experts_per_token + 2 * w.vocab
     return _FLOAT_BYTES * (batch_size * a_token + num_outputs * an_output)
 
@@ -118,7 +133,9 @@ def _partial_bytes(w: BufferWidths, num_positions: int) -> int:
     values = w.query // max(1, w.num_heads) + _PARTIAL_EXTRA
     floats = w.num_heads * (_PARTIAL_EXTRA + values)
     kept = max(_SPLIT_TOKENS * spans, _SPLIT_DECODES * min(spans, _SPLIT_SPANS))
-    return kept * floats * _FLOAT_BYTES
+    chosen = _SPLIT_DECODES * -(-min(w.num_chosen, num_positions) // _SPAN_POSITIONS)
+    scores = _SPLIT_DECODES * w.num_choices * spans * _SPAN_POSITIONS
+    return max(max(kept, chosen) * floats, scores) * _FLOAT_BYTES
 
 
 def _tile_bytes(rows: int) -> int:

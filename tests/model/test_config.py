@@ -129,14 +129,6 @@ def test_known_kinds_have_a_line_each() -> None:
     )
 
 
-def test_indexers_of_sparse_attention_have_a_line() -> None:
-    names = ("blk.1.indexer.proj.weight", "blk.1.indexer.k_norm.bias", "blk.3.indexer.proj.weight")
-    assert notes_on_extra(names, 3) == (
-        "multi-token prediction (MTP), not used: 1 tensor",
-        "sparse attention, not used (attention goes to all earlier positions): 2 tensors",
-    )
-
-
 def test_unknown_tensors_are_named() -> None:
     names = tuple(f"blk.{i}.odd" for i in range(5))
     (note,) = notes_on_extra(names, 9)

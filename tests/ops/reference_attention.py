@@ -1,5 +1,6 @@
 """Attention in plain NumPy, with float32 keys and values of one sequence."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 from reference_numbers import softmax
 
 from sharpi.ops.cpu.kv_cache import KEEP_POOL, KEEP_WINDOW
-from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.interface import AttentionShape, Chosen, FloatArray
 
 Array = npt.NDArray[Any]
 
@@ -66,6 +67,7 @@ class ReferenceAttention:
     kv: dict[int, tuple[FloatArray, FloatArray]]
     num_dropped: int
     newest: dict[int, tuple[AttentionShape, Array]]  # each layer's queries of the last step
+    index_keys: dict[int, FloatArray]  # of each layer's indexer, (positions, dim)
 
     def keep(self, num_kept: int) -> None:
         """Drops all but `num_kept` keys and values per head, chosen by the last step's queries."""
@@ -85,6 +87,7 @@ class ReferenceAttention:
         v: Array | None,
         shape: AttentionShape,
         sinks: FloatArray | None = None,
+        chosen: Chosen[Array] | None = None,
     ) -> Array:
         if k is not None:
             self._remember(k, self._leading_values(k, shape) if v is None else v, shape)
@@ -98,12 +101,45 @@ class ReferenceAttention:
         if shape.soft_cap:
             scores = shape.soft_cap * np.tanh(scores / shape.soft_cap)
         scores = np.where(self._visible(len(keys), shape), scores, -np.inf)
+        if chosen is not None:
+            mask = np.repeat(chosen.blocks, shape.num_heads // chosen.blocks.shape[0], axis=0)
+            scores = np.where(mask, scores, -np.inf)
         if sinks is not None:
             sink = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
             scores = np.concatenate([scores, sink], axis=-1)
         weights = softmax(scores)[..., : len(keys)].reshape(*groups.shape[:3], len(keys))
         mixed = weights @ values.transpose(1, 0, 2)[:, None]
         return np.asarray(mixed.transpose(2, 0, 1, 3).reshape(len(q), -1), dtype=np.float32)
+
+    def choose(
+        self,
+        keys: Callable[[], Array],
+        queries: Callable[[], tuple[Array, Array | None]],
+        shape: AttentionShape,
+    ) -> Chosen[Array]:
+        """Returns the chosen positions as a mask (choices, tokens, positions)."""
+        index, k, (q, weights) = shape.index, keys(), queries()
+        assert index is not None
+        before = self.index_keys.get(shape.layer, np.zeros((0, index.key_dim), np.float32))
+        stored = np.concatenate([before[: int(self.positions[0])], k])
+        self.index_keys[shape.layer] = stored
+        heads = q.reshape(len(q), index.num_heads, -1).transpose(1, 0, 2)
+        scores = heads @ stored.T * index.scale  # (heads, tokens, positions)
+        if weights is not None:
+            scores = (weights.T[..., None] * np.maximum(scores, 0)).sum(axis=0, keepdims=True)
+        is_visible = np.arange(len(stored)) <= self.positions[:, None]
+        scores = np.where(is_visible, scores, -np.inf)
+        scores = np.pad(
+            scores, ((0, 0), (0, 0), (0, -len(stored) % index.block)), constant_values=-np.inf
+        )
+        best = scores.reshape(*scores.shape[:2], -1, index.block).max(axis=-1)
+        blocks, own = np.arange(best.shape[-1]), self.positions[:, None] // index.block
+        is_local = (blocks <= own) & (blocks > own - index.num_local)
+        best = np.where(is_local, np.inf, best)
+        order = np.argsort(-best, axis=-1, kind="stable")[..., : index.num_chosen]
+        mask = np.zeros(best.shape, bool)
+        np.put_along_axis(mask, order, True, axis=-1)
+        return Chosen(index, np.repeat(mask, index.block, axis=-1)[..., : len(stored)])
 
     def _leading_values(self, k: Array, shape: AttentionShape) -> Array:
         """Returns the first value_dim numbers of each key, which are its value."""

@@ -157,6 +157,7 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
         self.kv: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.num_dropped = 0
         self.newest: dict[int, tuple[AttentionShape, Array]] = {}
+        self.index_keys: dict[int, FloatArray] = {}
         self.routes: list[npt.NDArray[np.int32]] = []
         self.states: dict[RecurrentShape, FloatArray] = {}
 

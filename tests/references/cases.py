@@ -132,6 +132,25 @@ PLAIN_SHARED_EXPERT = {
     "qkv_bias": False,
 }
 INDEXER = {"index_topk": 64, "index_head_dim": 64, "index_n_heads": 2}
+CHOOSY_INDEXER = {"index_topk": 24, "index_head_dim": 32, "index_n_heads": 8}
+MINIMAX_M3 = {
+    "head_dim": 32,
+    "rotary_dim": 16,
+    "rope_parameters": HALF_ROTATED,
+    "layer_types": ["full_attention", "minimax_m3_sparse"],
+    "mlp_layer_types": ["dense", "sparse"],
+    "intermediate_size": 32,
+    "dense_intermediate_size": 96,
+    "shared_intermediate_size": 32,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "index_n_heads": 2,
+    "index_head_dim": 32,
+    "index_block_size": 8,
+    "index_topk_blocks": 4,
+    "scoring_func": "sigmoid",
+    "n_shared_experts": 1,
+}
 MISTRAL_4 = LATENT | {
     "first_k_dense_replace": 0,
     "norm_topk_prob": True,
@@ -922,24 +941,7 @@ CASES = (
     Case(
         "minimax-m3",
         "MiniMaxM3VLForCausalLM",
-        {
-            "head_dim": 32,
-            "rotary_dim": 16,
-            "rope_parameters": HALF_ROTATED,
-            "layer_types": ["full_attention", "minimax_m3_sparse"],
-            "mlp_layer_types": ["dense", "sparse"],
-            "intermediate_size": 32,
-            "dense_intermediate_size": 96,
-            "shared_intermediate_size": 32,
-            "num_local_experts": 8,
-            "num_experts_per_tok": 2,
-            "index_n_heads": 2,
-            "index_head_dim": 32,
-            "index_block_size": 8,
-            "index_topk_blocks": 4,
-            "scoring_func": "sigmoid",
-            "n_shared_experts": 1,
-        },
+        MINIMAX_M3,
         rename="as_minimax_m3",
         num_seeds=300,
     ),
@@ -974,6 +976,45 @@ CASES = (
             "num_experts_per_tok": 2,
         },
         rename="as_step35",
+    ),
+    Case(
+        "minimax-m3-chosen",
+        "MiniMaxM3VLForCausalLM",
+        MINIMAX_M3
+        | {
+            "layer_types": ["minimax_m3_sparse", "minimax_m3_sparse"],
+            "index_block_size": 4,
+            "index_topk_blocks": 3,
+        },
+        rename="as_minimax_m3",
+        num_seeds=300,
+    ),
+    Case(
+        "glm-dsa-chosen",
+        "GlmMoeDsaForCausalLM",
+        LATENT
+        | CHOOSY_INDEXER
+        | {
+            "num_hidden_layers": 3,
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+            "indexer_types": ["full", "shared", "full"],
+        },
+        num_seeds=300,
+    ),
+    Case(
+        "deepseek32-chosen",
+        "DeepseekV32ForCausalLM",
+        LATENT
+        | CHOOSY_INDEXER
+        | {
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "scoring_func": "sigmoid",
+            "rope_parameters": LATENT_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        num_seeds=300,
     ),
     Case(
         "glm-dsa",

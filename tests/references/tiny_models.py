@@ -3,7 +3,10 @@
 Matrices hold values that F16 represents exactly, so an F16 file stores the model without loss.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import mxfp4
 import numpy as np
@@ -43,7 +46,7 @@ def _make(case: Case, seed: int) -> Reference:
     margins: list[float] = []
     for module in _routers(model, case):
         module.register_forward_pre_hook(_margin_hook(margins, case))
-    with torch.no_grad():
+    with torch.no_grad(), _noting_choices(model, margins):
         logits = model(torch.from_numpy(ids)[None], use_cache=False).logits[0].numpy()
     return Reference(
         model, seed, min(margins, default=0.0), ids.astype(np.int32), logits.astype(np.float32)
@@ -179,6 +182,32 @@ def _lead(scores: torch.Tensor, chosen: int) -> float:
     """Returns the least lead of the last chosen score (tokens, scores) over the next."""
     ranked = scores.sort(dim=-1, descending=True).values
     return float((ranked[:, chosen - 1] - ranked[:, chosen]).min())
+
+
+_HIDDEN = -1e30  # scores of positions that come later are below
+
+
+@contextmanager
+def _noting_choices(model: transformers.PreTrainedModel, margins: list[float]) -> Iterator[None]:
+    """Records by how much the last position that an indexer chooses leads the next one."""
+    if not any(name.endswith("indexer") for name, _ in model.named_modules()):
+        yield
+        return
+    topk = torch.Tensor.topk
+
+    def note(scores: torch.Tensor, k: int, dim: int = -1, **options: Any) -> Any:
+        if scores.ndim > 2 and k < scores.shape[-1]:  # routers have two dimensions
+            ranked = scores.sort(dim=-1, descending=True).values
+            last, following = ranked[..., k - 1], ranked[..., k]
+            leads = (last - following)[following > _HIDDEN]
+            margins.append(float(leads.min() / scores[scores.abs() < -_HIDDEN].std()))
+        return topk(scores, k, dim=dim, **options)
+
+    torch.Tensor.topk = note  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.topk = topk  # type: ignore[method-assign]
 
 
 def _hide_groups(choice: torch.Tensor, margins: list[float], case: Case) -> torch.Tensor:

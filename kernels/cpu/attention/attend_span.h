@@ -17,6 +17,7 @@
 namespace sharpi {
 
 constexpr int kSpan = 8 * kPage;
+constexpr int kSplitDecodes = 16;  // up to so many tokens, each of its own sequence, share spans
 
 // A query's partial result: its state, then sums (value_stride).
 inline size_t partial_floats(const AttentionParams& p) { return 16 + size_t(p.cache.value_stride); }
@@ -92,7 +93,7 @@ class SpanAttention {
   // next, or null.
   void attend(const Step& step, int head, std::span<const Queries> groups, int span,
               const uint8_t* after) const {
-    for (const Queries& q : groups) clear(q);
+    clear(groups);
     const Queries &first = groups.front(), &last = groups.back();
     const int begin = first_page_at(step, first, span), end = end_of(step, last, span);
     for (int at = begin; at < end; at += kPage) {
@@ -107,24 +108,42 @@ class SpanAttention {
     }
   }
 
-  // Computes the scores of queries with all positions that the last of them sees, page by page:
-  // (count, positions) rounded up to whole pages.
-  void scores(const Step& step, int head, const Queries& q, std::vector<float>& out) const {
-    const int length = step.slot(q.tokens[q.count - 1]) + 1;
-    const int width = (length + kPage - 1) / kPage * kPage;
-    out.resize(size_t(q.count) * width);
-    for (int at = 0; at < length; at += kPage) {
-      alignas(64) float own[kQueries][kPage] = {};
-      const PageView page = view(step, q, at, head);
-      const Visible range{0, std::min(length - at, kPage)};
+  // Attends groups of queries to the first `count` positions of a page; they all see these.
+  void attend_first(std::span<const Queries> groups, const PageView& page, int count) const {
+    constexpr int kFirst[kQueries] = {};
+    int last[kQueries];
+    std::fill(last, last + kQueries, count - 1);
+    Unpacked unpacked = unpack(page, {0, count});
+    for (const Queries& q : groups) attend_page(q, kFirst, last, page, unpacked, nullptr);
+  }
+
+  // Sets the queries' results to those of no positions.
+  void clear(std::span<const Queries> groups) const {
+    for (const Queries& q : groups)
+      for (int i = 0; i < q.count; i++) {
+        *Partial(q.partials[i]).state = {-INFINITY, 0};
+        memset(Partial(q.partials[i]).sums, 0, sizeof(float) * p_.cache.value_stride);
+      }
+  }
+
+  // Calls `visit(group, at, scores)` with the scores [kQueries][kPage] of each group of queries of
+  // one sequence with the positions of each page between `begin`, a page's first, and `end`.
+  template <class Visit>
+  void scores(const Step& step, int head, std::span<const Queries> groups, int begin, int end,
+              Visit visit) const {
+    for (int at = begin; at < end; at += kPage) {
+      const PageView page = view(step, groups.front(), at, head);
+      const Visible range{0, std::min(end - at, kPage)};
       Unpacked unpacked{};
       if (keys_.unpack) {
         uint8_t* memory = page_scratch(unpacked_key_bytes(p_.cache.key_dim));
         keys_.unpack(kv_page(page), range, memory, unpacked.keys);
       }
-      keys_.scores(page_attention(q, page, unpacked), range, own);
-      for (int i = 0; i < q.count; i++)
-        memcpy(out.data() + size_t(i) * width + at, own[i], sizeof own[i]);
+      for (const Queries& q : groups) {
+        alignas(64) float own[kQueries][kPage] = {};
+        keys_.scores(page_attention(q, page, unpacked), range, own);
+        visit(q, at, own);
+      }
     }
   }
 
@@ -151,12 +170,6 @@ class SpanAttention {
     PackedValues values;
   };
 
-  void clear(const Queries& q) const {
-    for (int i = 0; i < q.count; i++) {
-      *Partial(q.partials[i]).state = {-INFINITY, 0};
-      memset(Partial(q.partials[i]).sums, 0, sizeof(float) * p_.cache.value_stride);
-    }
-  }
   // Returns the position that begins the first page of a span that a group sees, and the position
   // after the last one that it sees.
   int first_page_at(const Step& step, const Queries& q, int span) const {
@@ -190,13 +203,18 @@ class SpanAttention {
   void attend_page(const Step& step, const Queries& q, int at, const PageView& page,
                    const Unpacked& unpacked, const uint8_t* next) const {
     int first[kQueries], last[kQueries];
-    SoftmaxState* states[kQueries];
-    float* sums[kQueries];
     for (int i = 0; i < q.count; i++) {
       first[i] = first_visible(step, q.tokens[i]) - at;
       last[i] = step.slot(q.tokens[i]) - at;
-      states[i] = Partial(q.partials[i]).state, sums[i] = Partial(q.partials[i]).sums;
     }
+    attend_page(q, first, last, page, unpacked, next);
+  }
+  void attend_page(const Queries& q, const int* first, const int* last, const PageView& page,
+                   const Unpacked& unpacked, const uint8_t* next) const {
+    SoftmaxState* states[kQueries];
+    float* sums[kQueries];
+    for (int i = 0; i < q.count; i++)
+      states[i] = Partial(q.partials[i]).state, sums[i] = Partial(q.partials[i]).sums;
     PageAttention a = page_attention(q, page, unpacked);
     a.first = first, a.last = last, a.states = states, a.sums = sums, a.next = next;
     vectors_.attend_page(a, keys_, values_);

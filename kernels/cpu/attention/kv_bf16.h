@@ -15,7 +15,9 @@ typedef uint32_t Pair;
 
 constexpr int kBoth = 2 * kPanel;  // positions, or columns, that are processed together
 
-inline bool takes_pairs(const KvLayer& c) { return !c.values_in_keys && c.key_dim % 2 == 0; }
+inline bool takes_pairs(const KvLayer& c) {
+  return !(c.values_in_keys && c.value_dim) && c.key_dim % 2 == 0;
+}
 
 // Up to 32 numbers times `scale`, padded with zeros.
 struct RoundedPairs {

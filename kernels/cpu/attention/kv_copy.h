@@ -1,6 +1,7 @@
 // Copies keys and values of one position from page to page, as they are stored (kv_pages.h).
 // Internal linkage: compiled with different target flags.
 #pragma once
+#include "kv_layout.h"
 #include "kv_packed_store.h"
 
 namespace {
@@ -91,5 +92,32 @@ inline CopyRow packed_copy(KvType type, bool is_key) {
   });
   return found;
 }
+
+// Copies the key and the value of a position of one layer's pages.
+class PositionCopy {
+ public:
+  PositionCopy(const KvLayer& cache, int precision, const VectorOps& vectors)
+      : key_dim_(cache.key_dim), value_stride_(cache.value_stride) {
+    const KvType keys = KvType(cache.key_type), values = KvType(cache.value_type);
+    const int pairs = int(KvLayout::Bf16Pairs);
+    const bool pairs_keys = &key_ops(cache, precision, vectors) == &vectors.keys[pairs];
+    const bool pairs_values = &value_ops(cache, precision, vectors) == &vectors.values[pairs];
+    key_ = keys != KvType::F16 ? packed_copy(keys, true)
+           : pairs_keys        ? copy_key_pairs
+                               : copy_key_f16;
+    value_ = values != KvType::F16 ? packed_copy(values, false)
+             : pairs_values        ? copy_value_pairs
+                                   : copy_value_f16;
+  }
+
+  void operator()(Place from, Place to) const {
+    key_(from.page.keys, from.at, to.page.keys, to.at, key_dim_);
+    if (from.page.values) value_(from.page.values, from.at, to.page.values, to.at, value_stride_);
+  }
+
+ private:
+  const int key_dim_, value_stride_;
+  CopyRow key_, value_;
+};
 
 }  // namespace

@@ -1,5 +1,5 @@
 // One layer's part of the KV cache: pages of 64 positions, each with the keys and values of every
-// KV head.
+// KV head, then the keys of the layer's indexer, if it has one.
 //
 // - f16: keys [64 / 16][key_dim][16], then values [64][value_stride].
 // - bfloat16 pairs, in the order in which they are read: keys [64 / 32][key_dim / 2][32][2], pairs
@@ -48,11 +48,11 @@ struct KvLayer {
   uint8_t* data;
   int32_t heads, key_dim, value_dim;
   int32_t value_stride;          // value_dim rounded up to 16; the padding is zero
-  int32_t values_in_keys;        // values are the beginning of each key
+  int32_t values_in_keys;        // values are the beginning of each key, or there are none
   int32_t key_type, value_type;  // KvType; packed types take whole blocks only
   // The size of the blocks that a Hadamard transform rotates, a power of two; 0: none are.
   int32_t key_rotation, value_rotation;
-  int32_t reserved;
+  int32_t page_bytes;  // of all that the layer stores; keys and values of these heads may be a part
 };
 
 // Returns the number of f16 scales, or of scales and minimums, of a row of `dim` numbers.
@@ -74,7 +74,7 @@ struct PageView {
   uint8_t *keys, *values;  // values: null where they are in the keys
 };
 inline PageView page_of(const KvLayer& c, int page, int head) {
-  uint8_t* keys = c.data + (size_t(page) * c.heads + head) * kv_head_bytes(c);
+  uint8_t* keys = c.data + size_t(page) * c.page_bytes + head * kv_head_bytes(c);
   return {keys, c.values_in_keys ? nullptr : keys + kv_key_bytes(c)};
 }
 

@@ -10,10 +10,10 @@
 namespace sharpi {
 namespace {
 
-constexpr int kSplitTokens = 4;    // up to so many tokens, spans are shared among threads
-constexpr int kSplitDecodes = 16;  // and up to so many, each of its own sequence, ...
-constexpr int kSplitSpans = 64;    // ... with at most this many spans each on average
-constexpr int kSharedSpans = 4;    // from so many spans on, merging them is shared as well
+constexpr int kSplitTokens = 4;  // up to so many tokens, spans are shared among threads
+constexpr int kSplitSpans = 64;  // and up to kSplitDecodes, each of its own sequence, with at most
+                                 // this many spans each on average
+constexpr int kSharedSpans = 4;  // from so many spans on, merging them is shared as well
 
 // Returns the number of a head's partial results that there is room for: one per token and span.
 size_t partials_a_head(size_t max_spans) {
@@ -50,7 +50,9 @@ class Attention : public Stage {
       return split(step, task, next < 0 ? nullptr : first_page(step, next), worker.run);
     const int head = task % p_.cache.heads;
     thread_local std::vector<Queries> groups, seeing;
-    const TokenBlock block = find_block(step, task / p_.cache.heads);
+    TokenBlock block = find_block(step, task / p_.cache.heads);
+    while (block.begin < block.end && !p_.sees_all(step.slot(block.end - 1))) block.end--;
+    if (block.begin == block.end) return;
     gather(block, head, groups);
     float* later = place(groups);
     prepare(groups);
@@ -74,9 +76,10 @@ class Attention : public Stage {
     return size_t(step.num_tokens) * max_spans(step) <= partials_a_head(max_spans_);
   }
 
-  static int max_spans(const Step& step) {
+  int max_spans(const Step& step) const {
     int last = 0;
-    for (int t = 0; t < step.num_tokens; t++) last = std::max(last, step.slot(t));
+    for (int t = 0; t < step.num_tokens; t++)
+      if (p_.sees_all(step.slot(t))) last = std::max(last, step.slot(t));
     return last / kSpan + 1;
   }
 
@@ -88,6 +91,7 @@ class Attention : public Stage {
 
   // Merges the spans of one of these parts of a token, in order.
   void finish(const Step& step, int token, int part) const {
+    if (!p_.sees_all(step.slot(token))) return;
     const int spans = max_spans(step), heads = p_.num_heads / merged_apart(step);
     for (int head = part * heads; head < (part + 1) * heads; head++) {
       float* total = partial(token, head, 0, spans);
@@ -125,6 +129,7 @@ class Attention : public Stage {
 
   void split(const Step& step, int task, const uint8_t* after, uint64_t run) const {
     const Task t = split_task(step, task);
+    if (!p_.sees_all(step.slot(t.token))) return;
     const int spans = max_spans(step);
     thread_local Prepared last{};
     const Prepared own{this, run, t.token, t.head};
@@ -229,6 +234,7 @@ void add_attention(Program& program, const AttentionParams& p) {
   const Attention attention(p, program, partials);
   program.add<Attention>(attention);
   program.add<MergeSpans>(attention);
+  if (p.chosen.blocks) add_attention_over_chosen(program, p);
 }
 
 }  // namespace sharpi

@@ -22,8 +22,7 @@ class KvKeep : public Stage {
       : p_(params),
         span_(attention_of(params), isa),
         group_(params.num_heads / params.cache.heads),
-        copy_key_(copies_key(params.cache, *isa.vectors)),
-        copy_value_(copies_value(params.cache, *isa.vectors)) {}
+        copy_(params.cache, params.precision, *isa.vectors) {}
 
   int num_tasks(const Step& step) const override {
     int count = 0;
@@ -44,8 +43,8 @@ class KvKeep : public Stage {
     std::vector<int> slots = heaviest(pooled(weights(step, tokens, head)), kept - window);
     for (int slot = end - window; slot < end; slot++) slots.push_back(slot);
     for (int i = 0; i < kept; i++)
-      copy({page_of(p_.cache, step.page_at(last, slots[i]), head), slots[i] % kPage},
-           {page_of(p_.cache, step.kept_page_at(last, i), head), i % kPage});
+      copy_({page_of(p_.cache, step.page_at(last, slots[i]), head), slots[i] % kPage},
+            {page_of(p_.cache, step.kept_page_at(last, i), head), i % kPage});
   }
 
  private:
@@ -62,46 +61,30 @@ class KvKeep : public Stage {
   std::vector<float> weights(const Step& step, TokenBlock window, int head) const {
     std::vector<float> weights(size_t(step.slot(window.begin)));
     std::vector<uint8_t> memory(span_.prepared_bytes());
-    std::vector<float> scores;
+    const int end = step.slot(window.end - 1) + 1, width = (end + kPage - 1) / kPage * kPage;
+    std::vector<float> scores(size_t(kQueries) * width);
     const int rows = (window.end - window.begin) * group_;
     for (int row = 0; row < rows; row += kQueries) {
       Queries q;
       for (int i = row; i < std::min(rows, row + kQueries); i++)
         q.add(window.begin + i / group_, head * group_ + i % group_, nullptr);
       span_.prepare(q, memory.data());
-      span_.scores(step, head, q, scores);
+      const int seen = step.slot(q.tokens[q.count - 1]) + 1;
+      span_.scores(step, head, {&q, 1}, 0, seen, [&](const Queries&, int at, float own[][kPage]) {
+        for (int i = 0; i < q.count; i++)
+          memcpy(scores.data() + size_t(i) * width + at, own[i], sizeof own[i]);
+      });
       for (int i = 0; i < q.count; i++)
-        add_probabilities(scores.data() + i * (scores.size() / q.count), step.slot(q.tokens[i]) + 1,
+        add_probabilities(scores.data() + size_t(i) * width, step.slot(q.tokens[i]) + 1,
                           p_.soft_cap, weights);
     }
     return weights;
   }
 
-  void copy(Place from, Place to) const {
-    copy_key_(from.page.keys, from.at, to.page.keys, to.at, p_.cache.key_dim);
-    if (from.page.values)
-      copy_value_(from.page.values, from.at, to.page.values, to.at, p_.cache.value_stride);
-  }
-
-  CopyRow copies_key(const KvLayer& cache, const VectorOps& vectors) const {
-    const KvType type = KvType(cache.key_type);
-    if (type != KvType::F16) return packed_copy(type, true);
-    const bool is_paired =
-        &key_ops(cache, p_.precision, vectors) == &vectors.keys[int(KvLayout::Bf16Pairs)];
-    return is_paired ? copy_key_pairs : copy_key_f16;
-  }
-  CopyRow copies_value(const KvLayer& cache, const VectorOps& vectors) const {
-    const KvType type = KvType(cache.value_type);
-    if (type != KvType::F16) return packed_copy(type, false);
-    const bool is_paired =
-        &value_ops(cache, p_.precision, vectors) == &vectors.values[int(KvLayout::Bf16Pairs)];
-    return is_paired ? copy_value_pairs : copy_value_f16;
-  }
-
   const KvKeepParams p_;
   const SpanAttention span_;
   const int group_;
-  const CopyRow copy_key_, copy_value_;
+  const PositionCopy copy_;
 };
 
 }  // namespace

@@ -37,6 +37,7 @@ enum class OpKind : int32_t {
   Part = 19,
   KvKeep = 20,
   GateHeads = 21,
+  Choose = 22,
   Convolution = 32,
   DeltaNet = 33,
   Mamba2 = 34,
@@ -116,8 +117,35 @@ struct KvStoreParams {
   int32_t precision, reserved;  // precision: as attention's
 };
 
+// What an indexer chose: for each token and each of `choices` equal groups of KV heads, `count`
+// blocks of `block` positions, in ascending order. Tokens that see no more blocks have no choice.
+struct Chosen {
+  const int32_t* blocks;  // (T, choices, count)
+  int32_t choices, count, block, reserved;
+
+  bool all_of(int slot) const { return slot / block < count; }
+  const int32_t* of(int token, int choice) const {
+    return blocks + (size_t(token) * choices + choice) * count;
+  }
+};
+
+// Chooses, by the scores of queries with the keys of `cache`, which every token's attention reads.
+// With weights, all heads choose together, by the weighted sum of their scores that are above 0;
+// else each one on its own. A block is worth its best position; ties go to the lower block.
+struct ChooseParams {
+  const float* queries;  // (T, num_heads, key_dim)
+  const float* weights;  // optional (T, num_heads)
+  int32_t* blocks;       // as Chosen's
+  KvLayer cache;
+  int32_t num_heads, count, block;
+  int32_t local;  // so many of a token's last blocks are always chosen
+  float scale;
+  int32_t precision;
+};
+
 // out (T, num_heads, value_dim): softmax(scale * q.k) v over the positions up to the token's own,
-// at most `window` of them, or those of the token's own chunk of `window` positions.
+// at most `window` of them, or those of the token's own chunk of `window` positions, or those that
+// an indexer chose.
 struct AttentionParams {
   const float* queries;  // (T, num_heads, key_dim)
   float* out;
@@ -127,6 +155,9 @@ struct AttentionParams {
   float scale, soft_cap;
   int32_t is_chunked, precision;  // precision: int8 allows attention to round as well
   const float* sinks;  // optional (num_heads): logits that take part in the softmax without a value
+  Chosen chosen;       // `blocks` optional
+
+  bool sees_all(int slot) const { return !chosen.blocks || chosen.all_of(slot); }
 };
 
 // Copies the keys and values that are used most to other pages, for sequences with `num_kept`.
@@ -305,6 +336,8 @@ void add_rope(Program&, const RopeParams&);
 void add_kv_store(Program&, const KvStoreParams&);
 void add_kv_keep(Program&, const KvKeepParams&);
 void add_attention(Program&, const AttentionParams&);
+void add_attention_over_chosen(Program&, const AttentionParams&);
+void add_choose(Program&, const ChooseParams&);
 void add_route(Program&, const RouteParams&);
 void add_experts(Program&, const ExpertsParams&);
 void add_add_scaled(Program&, const AddScaledParams&);

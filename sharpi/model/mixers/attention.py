@@ -1,6 +1,6 @@
 """Grouped-query attention over the KV cache: its settings, weights, projections and operations."""
 
-from typing import Generic, Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -11,6 +11,9 @@ from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, AttentionShape, FloatArray, HeadGate, Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape
+
+if TYPE_CHECKING:
+    from sharpi.model.mixers.indexer import Indexer
 
 # The source of keys and values: the layer's matrices; the same, but the keys are also the values
 # if there is no value matrix; or the KV cache of an earlier layer.
@@ -126,7 +129,16 @@ class AttentionSettings(Struct, frozen=True):
             k_norm=self._head_norm(tensors, "attn_k_norm", shape.num_kv_heads),
             v_norm=self._length(shape.value_dim) if self.norms_values else None,
             sinks=tensors.optional_vector("attn_sinks.weight", shape.num_heads),
+            indexer=self._load_indexer(tensors),
         )
+
+    def _load_indexer(self, tensors: TensorSource) -> "Indexer | None":
+        index, hidden = self.shape.index, self.hidden_size
+        if index is None:
+            return None
+        from sharpi.model.mixers.indexer import load_indexer
+
+        return load_indexer(tensors, index, self.rope, hidden, hidden, self.norm_epsilon)
 
     def _head_norm(self, tensors: TensorSource, name: str, num_heads: int) -> Norm | None:
         """Returns the norm of queries or keys; None if the file has none.
@@ -152,6 +164,7 @@ class Attention(Struct, frozen=True):
     k_norm: Norm | None
     v_norm: Norm | None
     sinks: FloatArray | None  # (num_heads,), see Ops.attention
+    indexer: "Indexer | None" = None
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
         """Returns attention's result before `output`, (num_heads * value_dim,), for h (hidden,)."""
@@ -167,7 +180,11 @@ class Attention(Struct, frozen=True):
         q = self._place(ops, projected.q, self.q_norm, shape.num_heads, angles)
         if settings.temperature is not None:
             q = settings.temperature.apply(ops, q)
-        mixed = ops.attention(q, k, v, shape, self.sinks)
+        chosen = None
+        if self.indexer is not None:
+            self.indexer.choose(ops, h, h, shape, angles)
+            chosen = angles.chosen
+        mixed = ops.attention(q, k, v, shape, self.sinks, chosen)
         if projected.gate is None:
             return mixed
         return self._gated(ops, projected.gate, mixed)

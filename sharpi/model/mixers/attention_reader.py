@@ -1,6 +1,7 @@
 """Reads each layer's attention settings: heads, sizes, scale, window, rotary embedding, keys."""
 
 import math
+from collections.abc import Set
 
 import numpy as np
 
@@ -91,9 +92,14 @@ class AttentionReader:
     """Reads the attention settings of each layer; raises ModelFileError that names the bad key."""
 
     def __init__(
-        self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+        self,
+        reader: HyperparameterReader,
+        spec: ArchitectureSpec,
+        norm_epsilon: float,
+        indexed: Set[int],
     ) -> None:
         self._reader, self._spec, self._epsilon = reader, spec, norm_epsilon
+        self._indexed = indexed
         self._heads = reader.per_layer("attention.head_count", minimum=0)
         self._kv_heads = self._heads
         if reader.has("attention.head_count_kv"):
@@ -108,6 +114,10 @@ class AttentionReader:
     def layer(self, index: int) -> AttentionSettings:
         shape, spec = self._shape(index), self._spec
         rope = self._ropes.rope(index, shape.window, shape.key_dim)
+        if index in self._indexed:
+            from sharpi.model.mixers.indexer import with_index
+
+            shape = with_index(self._reader, shape, rope, is_joint=False)
         return AttentionSettings(
             shape=shape,
             rope=rope,

@@ -10,6 +10,7 @@ one for the keys and values of all heads, which is split here.
 """
 
 import math
+from collections.abc import Set
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.model.hyperparameter_reader import HyperparameterReader
+from sharpi.model.mixers.indexer import Indexer, load_indexer, with_index
 from sharpi.model.mixers.rope import Angles, Rope, Temperature, read_scaling, read_temperature
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.spec import ArchitectureSpec
@@ -80,6 +82,8 @@ class LatentAttentionSettings(Struct, frozen=True):
     rotated_dim: int  # of the others, which all heads share in keys
     value_dim: int
     temperature: Temperature | None = None
+    index_rope: Rope | None = None  # of the layer's indexer, see kv_shape.index
+    takes_choice: int | None = None  # the layer whose indexer chooses for this one; None for none
 
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
@@ -100,7 +104,15 @@ class LatentAttentionSettings(Struct, frozen=True):
             latent_norm=load_norm(tensors, "attn_kv_a_norm", self.norm_epsilon, latent),
             matrices=load_head_matrices(tensors, heads, self.plain_dim, self.value_dim, latent),
             output=tensors.matrix("attn_output", (hidden, heads * self.value_dim)),
+            indexer=self._load_indexer(tensors),
         )
+
+    def _load_indexer(self, tensors: TensorSource) -> Indexer | None:
+        index, hidden = self.kv_shape.index, self.hidden_size
+        if index is None:
+            return None
+        rope, width = self.index_rope, self.query_rank or hidden
+        return load_indexer(tensors, index, rope, hidden, width, self.norm_epsilon)
 
     def _load_query(self, tensors: TensorSource) -> "QueryProjection":
         width = self.kv_shape.num_heads * (self.plain_dim + self.rotated_dim)
@@ -131,27 +143,37 @@ class LatentAttention(Struct, frozen=True):
     latent_norm: Norm
     matrices: HeadMatrices
     output: Matrix
+    indexer: Indexer | None
 
     def mix(self, ops: Ops[X], h: X, angles: Angles[X]) -> X:
         """Returns attention's result before `output`, (num_heads * value_dim,), for h (hidden,)."""
         s = self.settings
-        queries, compressed = self._project(ops, h)
+        queries, compressed = self._project(ops, h, angles)
         latent, shared = ops.split(compressed, [s.latent_dim, s.rotated_dim])
         key = ops.join(self.latent_norm.apply(ops, latent), angles.rotate(shared, 1, s.rope))
         query = self._absorb(ops, queries, angles)
         if s.temperature is not None:
             query = s.temperature.apply(ops, query)
-        attended = ops.attention(query, key, None, s.kv_shape)
+        is_indexed = self.indexer is not None or s.takes_choice is not None
+        chosen = angles.chosen if is_indexed else None
+        attended = ops.attention(query, key, None, s.kv_shape, chosen=chosen)
         return ops.head_linear(attended, self.matrices.values)
 
-    def _project(self, ops: Ops[X], h: X) -> tuple[X, X]:
-        """Returns the queries of all heads, and the concatenated latent vector and rotary part."""
+    def _project(self, ops: Ops[X], h: X, angles: Angles[X]) -> tuple[X, X]:
+        """Returns the queries of all heads, and the concatenated latent vector and rotary part.
+
+        The indexer, which reads what queries are computed from, chooses meanwhile.
+        """
         query = self.query
         if query.compress is None or query.norm is None:
             queries, compressed = ops.linear(h, [query.matrix, self.compress])
-            return queries, compressed
-        narrow, compressed = ops.linear(h, [query.compress, self.compress])
-        (queries,) = ops.linear(query.norm.apply(ops, narrow), [query.matrix])
+            source = h
+        else:
+            narrow, compressed = ops.linear(h, [query.compress, self.compress])
+            source = query.norm.apply(ops, narrow)
+            (queries,) = ops.linear(source, [query.matrix])
+        if self.indexer is not None:
+            self.indexer.choose(ops, h, source, self.settings.kv_shape, angles)
         return queries, compressed
 
     def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
@@ -174,9 +196,14 @@ class LatentAttentionReader:
     """Reads the attention settings of each layer; raises ModelFileError that names the bad key."""
 
     def __init__(
-        self, reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+        self,
+        reader: HyperparameterReader,
+        spec: ArchitectureSpec,
+        norm_epsilon: float,
+        indexed: Set[int],
     ) -> None:
-        self._reader, self._epsilon = reader, norm_epsilon
+        self._reader, self._epsilon, self._indexed = reader, norm_epsilon, indexed
+        self._rotates_index_halves = spec.indexer_rotates_halves
         self._is_interleaved = spec.rope_pairing == "interleaved"
         self._rotates = spec.rope_use != "never"
         self._scaling = read_scaling(reader.metadata, reader.architecture, spec.yarn_rounds_ramp)
@@ -191,17 +218,13 @@ class LatentAttentionReader:
         self._check_sizes()
 
     def layer(self, index: int) -> LatentAttentionSettings:
+        shape, rope = self._shape(index), self._rope() if self._rotates else None
+        index_rope = rope and replace(rope, is_interleaved=not self._rotates_index_halves)
+        if index in self._indexed:
+            shape = with_index(self._reader, shape, index_rope, is_joint=True)
         return LatentAttentionSettings(
-            kv_shape=AttentionShape(
-                layer=index,
-                num_heads=self._heads[index],
-                num_kv_heads=1,
-                key_dim=self._latent + self._rotated,
-                value_dim=self._latent,
-                scale=self._sharpness() / math.sqrt(self._head_dim),
-                values_in_keys=True,
-            ),
-            rope=self._rope() if self._rotates else None,
+            kv_shape=shape,
+            rope=rope,
             hidden_size=self._reader.hidden_size,
             norm_epsilon=self._epsilon,
             query_rank=self._reader.integer("attention.q_lora_rank", 0),
@@ -209,7 +232,26 @@ class LatentAttentionReader:
             rotated_dim=self._rotated,
             value_dim=self._value_dim,
             temperature=self._temperature,
+            index_rope=index_rope,
+            takes_choice=self._choosing_layer(index),
         )
+
+    def _shape(self, layer: int) -> AttentionShape:
+        return AttentionShape(
+            layer=layer,
+            num_heads=self._heads[layer],
+            num_kv_heads=1,
+            key_dim=self._latent + self._rotated,
+            value_dim=self._latent,
+            scale=self._sharpness() / math.sqrt(self._head_dim),
+            values_in_keys=True,
+        )
+
+    def _choosing_layer(self, layer: int) -> int | None:
+        """Returns the last layer before this one that has an indexer, if this one has none."""
+        if layer in self._indexed:
+            return None
+        return max((each for each in self._indexed if each < layer), default=None)
 
     def _check_sizes(self) -> None:
         reader, rotated = self._reader, self._rotated

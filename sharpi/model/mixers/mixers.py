@@ -4,6 +4,7 @@ Modules of mixers other than softmax attention are imported only for models that
 faster start.
 """
 
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,10 +31,13 @@ class NoMixerSettings(Struct, frozen=True):
 
 
 def read_mixers(
-    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, indexed: Set[int]
 ) -> tuple[MixerSettings, ...]:
-    """Returns the settings of every layer's mixer; raises ModelFileError that names the bad key."""
-    attention = _attention_reader(reader, spec, norm_epsilon)
+    """Returns the settings of every layer's mixer; raises ModelFileError that names the bad key.
+
+    `indexed` are the layers with an indexer.
+    """
+    attention = _attention_reader(reader, spec, norm_epsilon, indexed)
     feeds, recurrent = _feed_forward_layers(reader, spec), _recurrent_layers(reader, spec)
 
     def read(layer: int) -> MixerSettings:
@@ -50,23 +54,27 @@ def read_mixers(
 
 
 def read_head_mixer(
-    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, layer: int
+    reader: HyperparameterReader,
+    spec: ArchitectureSpec,
+    norm_epsilon: float,
+    layer: int,
+    indexed: Set[int],
 ) -> MixerSettings:
-    """Returns the attention settings of the layer of an MTP head.
+    """Returns the attention settings of the layer of an MTP head, which takes no other's choice.
 
     `reader` must have been made with `counts_heads`.
     """
-    return _attention_reader(reader, spec, norm_epsilon).layer(layer)
+    return _attention_reader(reader, spec, norm_epsilon, indexed & {layer}).layer(layer)
 
 
 def _attention_reader(
-    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float
+    reader: HyperparameterReader, spec: ArchitectureSpec, norm_epsilon: float, indexed: Set[int]
 ) -> "AttentionReader | LatentAttentionReader":
     if spec.attention != "latent":
-        return AttentionReader(reader, spec, norm_epsilon)
+        return AttentionReader(reader, spec, norm_epsilon, indexed)
     from sharpi.model.mixers.latent_attention import LatentAttentionReader
 
-    return LatentAttentionReader(reader, spec, norm_epsilon)
+    return LatentAttentionReader(reader, spec, norm_epsilon, indexed)
 
 
 def _feed_forward_layers(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[bool]:

@@ -19,7 +19,7 @@ from sharpi.gguf.cursor import file_error, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.spec import ArchitectureSpec
-from sharpi.ops.interface import FloatArray, Ops, RopeTable, X
+from sharpi.ops.interface import Chosen, FloatArray, Ops, RopeTable, X
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -56,21 +56,26 @@ class Rope(Struct, frozen=True):
 
 
 class Angles(Generic[X]):
-    """The rotary angles of one step's tokens, computed once for each rope, when first needed."""
+    """What the layers of one step share: rotary angles, and the latest choice of an indexer.
+
+    Angles are computed once for each rope, when first needed.
+    """
 
     def __init__(self, ops: Ops[X], divisors: FloatArray | None) -> None:
         self._ops, self._divisors = ops, divisors
         self._known: dict[Rope, X] = {}
+        self.chosen: Chosen[X] | None = None
 
     def rotate(self, x: X, num_heads: int, rope: Rope | None) -> X:
         """Returns x (heads * head_dim,) with its heads rotated, or unchanged if `rope` is None."""
         if rope is None:
             return x
-        if rope not in self._known:
+        key = replace(rope, is_interleaved=False)
+        if key not in self._known:
             divisors = self._divisors if rope.is_divided else None
             table = rope_table(rope.dims, rope.base, rope.scaling, divisors)
-            self._known[rope] = self._ops.rope_angles(table)
-        return self._ops.rope(x, num_heads, self._known[rope], rope.is_interleaved)
+            self._known[key] = self._ops.rope_angles(table)
+        return self._ops.rope(x, num_heads, self._known[key], rope.is_interleaved)
 
 
 def read_scaling(metadata: Metadata, architecture: str, rounds_ramp: bool = True) -> RopeScaling:

@@ -43,7 +43,7 @@ class KvLayerParams(Structure):
         ("data", c_void_p), ("heads", c_int32), ("key_dim", c_int32), ("value_dim", c_int32),
         ("value_stride", c_int32), ("values_in_keys", c_int32), ("key_type", c_int32),
         ("value_type", c_int32), ("key_rotation", c_int32), ("value_rotation", c_int32),
-        ("reserved", c_int32),
+        ("page_bytes", c_int32),
     )  # fmt: skip
 
 
@@ -70,6 +70,7 @@ class OpKind(IntEnum):
     PART = 19
     KV_KEEP = 20
     GATE_HEADS = 21
+    CHOOSE = 22
     CONVOLUTION = 32
     DELTA_NET = 33
     MAMBA2 = 34
@@ -134,11 +135,26 @@ class KvStoreParams(Structure):
     )  # fmt: skip
 
 
+class Chosen(Structure):
+    _fields_ = (
+        ("blocks", c_void_p), ("choices", c_int32), ("count", c_int32), ("block", c_int32),
+        ("reserved", c_int32),
+    )  # fmt: skip
+
+
+class ChooseParams(Structure):
+    _fields_ = (
+        ("queries", c_void_p), ("weights", c_void_p), ("blocks", c_void_p),
+        ("cache", KvLayerParams), ("num_heads", c_int32), ("count", c_int32), ("block", c_int32),
+        ("local", c_int32), ("scale", c_float), ("precision", c_int32),
+    )  # fmt: skip
+
+
 class AttentionParams(Structure):
     _fields_ = (
         ("queries", c_void_p), ("out", c_void_p), ("cache", KvLayerParams), ("num_heads", c_int32),
         ("window", c_int32), ("scale", c_float), ("soft_cap", c_float), ("is_chunked", c_int32),
-        ("precision", c_int32), ("sinks", c_void_p),
+        ("precision", c_int32), ("sinks", c_void_p), ("chosen", Chosen),
     )  # fmt: skip
 
 

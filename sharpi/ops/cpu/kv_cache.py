@@ -1,8 +1,8 @@
 """The KV cache of the CPU engine: pages of 64 positions, which callers assign to sequences.
 
 A page of a layer is one row of bytes. For each KV head it stores the keys, then the values, unless
-the values are part of the keys. The KV types of keys and values may differ
-(kernels/cpu/attention/kv_pages.h).
+the values are part of the keys; the keys of the layer's indexer follow. The KV types of keys and
+values may differ (kernels/cpu/attention/kv_pages.h).
 """
 
 from collections.abc import Collection, Iterable
@@ -81,6 +81,12 @@ def _power_of_two(number: int) -> int:
 
 
 def _page_bytes(shape: AttentionShape, types: KvTypes) -> int:
+    indexed = KV_FORMATS[types.keys].row_bytes(shape.index.key_dim) if shape.index else 0
+    return attention_bytes(shape, types) + PAGE_POSITIONS * indexed
+
+
+def attention_bytes(shape: AttentionShape, types: KvTypes) -> int:
+    """Returns the bytes of keys and values in a layer's page; an indexer's keys follow them."""
     row = KV_FORMATS[types.keys].row_bytes(shape.key_dim)
     if not shape.values_in_keys:
         row += KV_FORMATS[types.values].row_bytes(value_stride(shape))
@@ -130,7 +136,10 @@ def check_kv_types(shapes: Iterable[AttentionShape], types: KvTypes) -> None:
     """Raises UsageError if a head size is not a multiple of the block of its KV type."""
     for shape in shapes:
         of_values = types.keys if shape.values_in_keys else types.values
-        for kind, dim in ((types.keys, shape.key_dim), (of_values, shape.value_dim)):
+        of_index = shape.index.key_dim if shape.index else 0
+        for kind, dim in (
+            (types.keys, shape.key_dim), (of_values, shape.value_dim), (types.keys, of_index)
+        ):  # fmt: skip
             if KV_FORMATS[kind].is_packed and dim % KV_BLOCK:
                 raise UsageError(
                     f"a KV cache of {kind} has blocks of {KV_BLOCK} values, but this model's"

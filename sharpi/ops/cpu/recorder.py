@@ -4,16 +4,28 @@ The modules `recorder_*` each record one kind of operations. The result is a `Pr
 replayed for every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_void_p
 
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import ConvolutionParams, DeltaNetParams, Mamba2Params, OpKind
-from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, rotation_sizes, value_stride
+from sharpi.ops.cpu.kv_cache import (
+    KV_FORMATS,
+    KvCache,
+    attention_bytes,
+    rotation_sizes,
+    value_stride,
+)
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cpu.recorder_experts import ExpertsRecorder
 from sharpi.ops.cpu.recorder_tape import Buffer, Tape
-from sharpi.ops.interface import Activation, AttentionShape, ExpertSource, FloatArray
+from sharpi.ops.interface import (
+    Activation,
+    AttentionShape,
+    Chosen,
+    ExpertSource,
+    FloatArray,
+)
 from sharpi.ops.recurrent import (
     ConvolutionShape,
     DecayRates,
@@ -35,30 +47,71 @@ class AttentionRecorder(Tape):
         v: Buffer | None,
         shape: AttentionShape,
         sinks: FloatArray | None = None,
+        chosen: Chosen[Buffer] | None = None,
     ) -> Buffer:
         layer = self._layer(shape)
         if k is not None:
             self._store(k, v, layer)
-        out = self._add(
-            OpKind.ATTENTION, abi.AttentionParams,
-            out=self._buffer(shape.num_heads * shape.value_dim), queries=q, cache=layer,
+        out = self._buffer(shape.num_heads * shape.value_dim)
+        self._add(
+            OpKind.ATTENTION, abi.AttentionParams, *([chosen.blocks] if chosen else []),
+            out=out, queries=q, cache=layer,
             num_heads=shape.num_heads, window=shape.window, scale=shape.scale,
             soft_cap=shape.soft_cap, is_chunked=shape.is_chunked,
-            precision=self._limits.precision_code, sinks=sinks,
+            precision=self._limits.precision_code, sinks=sinks, chosen=self._chosen(chosen),
         )  # fmt: skip
         if self._limits.drops_keys and k is not None:
             self._keep(q, shape, layer)
         return out
 
+    def choose(
+        self,
+        keys: Callable[[], Buffer],
+        queries: Callable[[], tuple[Buffer, Buffer | None]],
+        shape: AttentionShape,
+    ) -> Chosen[Buffer] | None:
+        index, types = shape.index, self._cache.types
+        assert index is not None
+        of_keys = AttentionShape(
+            shape.layer, index.num_heads, 1, index.key_dim, 0, index.scale, values_in_keys=True
+        )  # fmt: skip
+        layer = self._layer(of_keys, first=attention_bytes(shape, types))
+        self._store(keys(), None, layer)
+        if index.num_positions >= self._limits.max_positions:
+            return None
+        q, weights = queries()
+        blocks = self._buffer(index.num_choices * index.num_chosen)
+        self._add(
+            OpKind.CHOOSE, abi.ChooseParams, blocks=blocks, queries=q, weights=weights, cache=layer,
+            num_heads=index.num_heads, count=index.num_chosen, block=index.block,
+            local=index.num_local, scale=index.scale, precision=self._limits.precision_code,
+        )  # fmt: skip
+        return Chosen(index, blocks)
+
+    def _chosen(self, chosen: Chosen[Buffer] | None) -> Callable[[], abi.Chosen]:
+        """Returns a function that makes the struct for attention."""
+
+        def make() -> abi.Chosen:
+            if chosen is None:
+                return abi.Chosen()
+            index = chosen.shape
+            return abi.Chosen(
+                blocks=self._at(chosen.blocks), choices=index.num_choices, count=index.num_chosen,
+                block=index.block,
+            )  # fmt: skip
+
+        return make
+
     def store(self, k: Buffer, v: Buffer | None, shape: AttentionShape) -> None:
         """Records the storing of keys and values in the KV cache, without attention."""
         self._store(k, v, self._layer(shape))
 
-    def _layer(self, shape: AttentionShape) -> abi.KvLayerParams:
-        types = self._cache.types
+    def _layer(self, shape: AttentionShape, first: int = 0) -> abi.KvLayerParams:
+        """Returns where a layer's keys and values are, which begin at byte `first` of its pages."""
+        types, pages = self._cache.types, self._cache.layers[shape.layer]
         key_rotation, value_rotation = rotation_sizes(shape, types)
         return abi.KvLayerParams(
-            data=self._data(self._cache.layers[shape.layer]),
+            data=self._data(pages[:, first:]),
             heads=shape.num_kv_heads,
             key_dim=shape.key_dim,
             value_dim=shape.value_dim,
@@ -68,6 +121,7 @@ class AttentionRecorder(Tape):
             value_type=KV_FORMATS[types.values].code,
             key_rotation=key_rotation,
             value_rotation=value_rotation,
+            page_bytes=pages.shape[1],
         )
 
     def _store(self, k: Buffer, v: Buffer | None, layer: abi.KvLayerParams) -> None:

@@ -15,7 +15,7 @@ from sharpi.device.device import Device
 from sharpi.engine.engine import Engine
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
-from sharpi.errors import DeviceError, UsageError
+from sharpi.errors import DeviceError, UnsupportedModelError, UsageError
 from sharpi.settings import (
     ExpertConfig,
     GenerationRequest,
@@ -28,7 +28,8 @@ from sharpi.settings import (
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 DEMO = Path(__file__).parents[3] / "models" / "demo" / "stories-moe.gguf"
-CASES = sorted(path.stem for path in REFERENCES.glob("*.npz"))
+SPARSE = {"deepseek32": 64, "glm-dsa": 64, "minimax-m3": 32}  # positions that indexers choose
+CASES = sorted(path.stem for path in REFERENCES.glob("*.npz") if "-chosen" not in path.stem)
 # In float32, one model for each kind of layer.
 FLOAT_CASES = (
     "deepseek2-lite", "gemma3", "gemma4-moe", "gpt-oss", "granitehybrid", "lfm2moe", "llama4",
@@ -77,11 +78,17 @@ def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_
     q8_0 = requantise(REFERENCES / f"{case}.gguf", tmp_path / "m.gguf", GGMLQuantizationType.Q8_0)
     on_cpu = {"device": "cpu", "instruction_set": float_attention()}
     wanted = load(q8_0, precision="int8", **on_cpu).logits(ids)
-    engine = load(q8_0, precision="int8")
+    engine = load(q8_0, precision="int8", context_size=SPARSE.get(case))
     rounding = typical_error(wanted, exact)
+    assert typical_error(engine.logits(ids), exact) < 1.2 * rounding
     steps = step_by_step(engine, ids[:NUM_STEPS])
     assert typical_error(steps, wanted[:NUM_STEPS]) < 0.6 * rounding
-    assert typical_error(engine.logits(ids), exact) < 1.2 * rounding
+
+
+@pytest.mark.parametrize("case", SPARSE)
+def test_positions_are_chosen_on_the_cpu_alone(case: str, load: Load) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"beyond {SPARSE[case]} positions"):
+        load(REFERENCES / f"{case}.gguf", context_size=128)
 
 
 BATCHED = ["qwen3moe", "gemma3", "gpt-oss", "deepseek3", "qwen3next", "granitehybrid", "lfm2moe"]

@@ -4,13 +4,14 @@ The result is a `GpuProgram`. It makes new launches for each batch of a prefill,
 graph for each decode step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
+from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_state import route_time
-from sharpi.ops.cuda.gpu_limits import check_type
+from sharpi.ops.cuda.gpu_limits import check_type, raise_unsupported
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import elementwise
@@ -35,6 +36,7 @@ from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.interface import (
     Activation,
     AttentionShape,
+    Chosen,
     ExpertWeights,
     FloatArray,
     Matrix,
@@ -114,8 +116,20 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         v: RecordedTensor | None,
         shape: AttentionShape,
         sinks: FloatArray | None = None,
+        chosen: Chosen[RecordedTensor] | None = None,
     ) -> RecordedTensor:
         return attend(self._recording, self._cache, self._inputs, (q, k, v), shape, sinks)
+
+    def choose(
+        self,
+        keys: Callable[[], RecordedTensor],
+        queries: Callable[[], tuple[RecordedTensor, RecordedTensor | None]],
+        shape: AttentionShape,
+    ) -> None:
+        assert shape.index is not None
+        most = shape.index.num_positions
+        if self._inputs.num_pages > -(-most // PAGE_POSITIONS):
+            raise_unsupported(f"sparse attention beyond {most} positions (-c {most} needs none)")
 
     def route(
         self, logits: RecordedTensor, router: Router
