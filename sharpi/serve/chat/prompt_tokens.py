@@ -193,9 +193,17 @@ class PlainContents:
 
     def _marked(self, message: Message) -> Message:
         content: Any = message.get("content")
-        if message["role"] not in _OF_OTHERS or not isinstance(content, str):
+        if message["role"] not in _OF_OTHERS or not content:
             return message
-        return {**message, "content": "".join(self._pieces(content.replace(MARK, "")))}
+        if isinstance(content, str):
+            return {**message, "content": self._plain(content)}
+        return {
+            **message,
+            "content": [{**part, "text": self._plain(part["text"])} for part in content],
+        }
+
+    def _plain(self, text: str) -> str:
+        return "".join(self._pieces(text.replace(MARK, "")))
 
     def _pieces(self, content: str) -> Iterator[str]:
         """Yields the text, with a mark after the first character of each control token."""

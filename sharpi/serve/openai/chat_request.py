@@ -224,8 +224,11 @@ def _message(body: MessageBody, refuses: str | None) -> Message:
         message |= _assistant(body)
     if body.role in ("tool", "function") and body.tool_call_id:
         message["tool_call_id"] = body.tool_call_id
-    content = body.content
-    if not isinstance(content, str):
+    content: Any = body.content
+    if isinstance(content, list) and len(content) > 1 and body.role != "assistant":
+        texts = [text_of([part], refuses=refuses) for part in content]
+        content = [{"type": "text", "text": text} for text in texts]  # which the template joins
+    elif not isinstance(content, str):
         content = text_of(content, refuses=refuses) or ""
     return message | {"content": content} | ({"name": body.name} if body.name else {})
 
