@@ -4,9 +4,8 @@ import mmap
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.info import GpuDriver, has_gpu, probe_gpus, usable_cores
@@ -60,11 +59,6 @@ class HardwareReport(Struct, frozen=True):
     performance_cores: int = 0  # physical ones; all cores if they are alike
     numa_nodes: int = 1
     cpu_quota: int | None = None  # cores, which bound the default number of threads
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the report as plain types for JSON."""
-        plain: dict[str, Any] = to_builtins(self)
-        return plain
 
 
 def examine(path: Path) -> HardwareReport:

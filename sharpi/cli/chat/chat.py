@@ -21,6 +21,7 @@ from sharpi.cli.model_path import model_path
 from sharpi.cli.output.terminal import print_error, print_stderr
 from sharpi.cli.termination import uninterrupted
 from sharpi.errors import SharpiError, UsageError
+from sharpi.units import plural
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -78,8 +79,7 @@ def _place(engine: "Engine") -> str:
     elif on_gpu:
         place = f"{on_gpu} of {num_layers} layers on the GPU"
     else:
-        threads = engine.runner.settings.num_threads
-        place = f"on the CPU with {threads} thread{'' if threads == 1 else 's'}"
+        place = f"on the CPU with {plural(engine.runner.settings.num_threads, 'thread')}"
     return place + (", experts from disk" if engine.streams_experts else "")
 
 

@@ -15,6 +15,7 @@ from sharpi.cli.output.terminal import (
     supports_styles,
 )
 from sharpi.system.process import notes_after_answer
+from sharpi.units import plural
 
 if TYPE_CHECKING:
     from sharpi.cli.chat.prompt import ConstrainedAnswers
@@ -178,19 +179,15 @@ def _speeds(timings: "Timings") -> str:
     cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
     prompt = (
         f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
-        f" ({_tokens(timings.num_prompt_tokens)}{cached}), "
+        f" ({plural(timings.num_prompt_tokens, 'token')}{cached}), "
     )
     decode = (
         f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
-        f" ({_tokens(timings.num_generated_tokens)}), "
+        f" ({plural(timings.num_generated_tokens, 'token')}), "
     )
     has_speed = timings.num_generated_tokens != 1  # the first token is part of the prompt's time
     first = f"first token after {timings.first_token_seconds:.2f} s"
     return f"{prompt}{decode if has_speed else ''}{first}"
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token" + ("" if count == 1 else "s")
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:
