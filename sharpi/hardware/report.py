@@ -79,7 +79,7 @@ def examine(path: Path) -> HardwareReport:
         kernels_fault=fault,
         memory=probe_memory(),
         page_size=mmap.PAGESIZE,
-        transparent_huge_pages=_transparent_huge_pages(_HUGE_PAGES),
+        transparent_huge_pages=_transparent_huge_pages(),
         ram_read_bytes_per_second=None if fault else measure_ram_read(num_cores),
         ram_copy_bytes_per_second=measure_ram_copy(num_cores),
         disk=_disk(path),
@@ -113,10 +113,10 @@ def _disk(path: Path) -> DiskReport:
     return DiskReport(str(path), free, rate.bytes_per_second, rate.is_direct, None)
 
 
-def _transparent_huge_pages(path: Path) -> str | None:
+def _transparent_huge_pages() -> str | None:
     """Returns the kernel's active setting, such as `madvise`; None if the file cannot be read."""
     try:
-        text = path.read_text()
+        text = _HUGE_PAGES.read_text()
     except OSError:
         return None
     return text.partition("[")[2].partition("]")[0] or None
