@@ -127,28 +127,16 @@ def collect(generation: "Generation", show: Callable[[str], None] | None = None)
     return is_complete
 
 
-def note_early_end(generation: "Generation") -> None:
-    """Prints a note if the answer ended because the context was full, with the flags that help."""
-    if generation.finish_reason == "context":
+def note_end(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
+    """Prints a note if the context was full, or an answer ended before it had its structure."""
+    reason = generation.finish_reason
+    if reason == "context":
         print_note("the context is full; raise it with -c or continue with --context-shift")
-
-
-def note_length(generation: "Generation") -> None:
-    """Tells the user if -n cut the answer off."""
-    if generation.finish_reason == "length":
-        print_note("-n ended the answer; /set predict -1 lets the model end")
-
-
-def note_incomplete_output(
-    generation: "Generation", constrained: "ConstrainedAnswers | None"
-) -> None:
-    """Prints a note if -n or --stop ended an answer before it matched its schema or grammar."""
-    if constrained is None or constrained.is_complete:
-        return
-    if generation.finish_reason == "length":
-        print_note("-n ended the answer before its structure was complete; raise it")
-    elif generation.finish_reason == "stop":
-        print_note("--stop ended the answer before its structure was complete")
+    elif constrained is not None and not constrained.is_complete:
+        if reason == "length":
+            print_note("-n ended the answer before its structure was complete; raise it")
+        elif reason == "stop":
+            print_note("--stop ended the answer before its structure was complete")
 
 
 def timings_line(timings: "Timings") -> str:
