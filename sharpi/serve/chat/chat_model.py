@@ -23,7 +23,7 @@ from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import Body, Events, Handler, data_event, event_stream, prepared
+from sharpi.serve.http.endpoint import Body, Endpoint, Events, data_event, event_stream, prepared
 from sharpi.serve.http.errors import ApiError, openai_body
 from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import ChatFormat
@@ -99,8 +99,10 @@ class ChatModel:
         self, call: ChatCall, prompt: str, ids: list[int], number: int
     ) -> PromptRequest:
         tools = () if call.choice.mode == "none" else call.tools
-        rules = AnswerConstraint(self, call, prompt) if _has_rules(call) else None
-        constraint = rules.build() if rules else None
+        constraint, notes = None, list[str]()
+        if _has_rules(call):
+            rules = AnswerConstraint(self.grammars, self.dialogue, call, prompt)
+            constraint, notes = rules.build(), rules.notes
         return PromptRequest(
             ids,
             replace(
@@ -111,7 +113,7 @@ class ChatModel:
             constraint,
             parser=self.dialogue.parser(prompt, tools),
             parallel_calls=call.choice.parallel,
-            notes=tuple(rules.notes) if rules else (),
+            notes=tuple(notes),
             remember=partial(self.memory.remember, prompt, ids),
         )
 
@@ -219,15 +221,16 @@ class Answering(ABC):
         return data_event(openai_body(error))
 
 
-def answer_handler(
+def answer_endpoint(
     host: ModelHost,
     chats: ChatModels,
+    paths: tuple[str, ...],
     kind: type[B],
     make: Callable[[B, ChatModel, ModelHost], Answering],
-) -> Handler:
-    """Returns the handler that decodes bodies of `kind`, and responds with what `make` returns.
+) -> Endpoint:
+    """Returns the endpoint that decodes bodies of `kind`, and responds with what `make` returns.
 
-    Both decoding and `make` run in a worker thread. The handler has the docstring of `make`.
+    Both decoding and `make` run in a worker thread. It has the docstring of `make`.
     """
 
     async def respond(request: Request) -> Response:
@@ -239,4 +242,4 @@ def answer_handler(
         return JSONResponse(await answering.whole(), headers=headers)
 
     respond.__doc__ = make.__doc__
-    return respond
+    return Endpoint("POST", paths[0], respond, kind, paths[1:], streams=True)

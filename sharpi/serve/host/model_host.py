@@ -22,6 +22,7 @@ from sharpi.settings import SamplingParams
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
+_LOOK_SECONDS = 2.0
 _MAX_NOTES = 1000  # different lines about requests that the log gets
 
 
@@ -106,6 +107,11 @@ class ModelHost:
         Returns None if no model is loaded.
         """
         return await asyncio.wrap_future(self._thread.inspect_if_loaded(view))
+
+    async def look(self, view: Callable[[Loaded], T]) -> T | None:
+        """Does as `inspect_if_loaded`, and raises TimeoutError if a step takes longer than 2 s."""
+        async with asyncio.timeout(_LOOK_SECONDS):
+            return await self.inspect_if_loaded(view)
 
     @property
     def is_loaded(self) -> bool:
