@@ -113,10 +113,7 @@ class Message(NamedTuple):
 
 
 def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
-    """Returns a message's kind, its number, and the length of its body in bytes.
-
-    Raises ClusterError if the header is not one of this version of sharpi.
-    """
+    """Returns a message's kind, number and length of body; raises ClusterError for others."""
     magic, version, kind, number, length = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
         raise ClusterError("a message came that is not sharpi's; all ranks need the same version")
@@ -193,10 +190,7 @@ class Channel(Closing):
         return message
 
     def fail(self, fault: str) -> None:
-        """Makes waiting and later calls of `receive` and `send` raise ClusterError with `fault`.
-
-        Any thread may call it.
-        """
+        """Makes `receive` and `send`, also waiting ones, raise ClusterError with `fault`."""
         self._fault = fault
         while True:
             try:

@@ -27,10 +27,7 @@ def literal(text: str) -> str:
 
 
 def character_set(text: str) -> str:
-    """Returns Lark's regular expression for the text between the brackets of a GBNF set.
-
-    Raises ValueError for an empty set or an invalid escape.
-    """
+    """Returns Lark's regular expression of a set in GBNF; raises ValueError for invalid ones."""
     is_negated = text.startswith("^")
     chars = _characters(text[is_negated:])
     if not chars:

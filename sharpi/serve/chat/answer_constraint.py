@@ -80,10 +80,7 @@ class AnswerConstraint:
         self.notes: list[str] = []
 
     def build(self) -> Constraint | None:
-        """Returns the combined constraint; None without any.
-
-        Raises ApiError, which names the invalid parameter.
-        """
+        """Returns the combined constraint, None without any; raises ApiError with the parameter."""
         answer = self._of_calls() or self._of_shape()
         budget = self._budget()
         if answer is None or budget is None:

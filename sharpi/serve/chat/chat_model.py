@@ -52,10 +52,7 @@ class ChatModel:
         self._contents = PlainContents(tokenizer)
 
     def prompt(self, call: ChatCall) -> str:
-        """Renders the chat template, and appends the given beginning of the answer.
-
-        Raises TemplateError.
-        """
+        """Renders the template, and the given beginning of the answer; raises TemplateError."""
         prompt = self.dialogue.render(
             self._contents.marked(list(call.messages)),
             tools=call.tools,
@@ -84,10 +81,7 @@ class ChatModel:
     def completion_requests(
         self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
     ) -> list[PromptRequest]:
-        """Returns `num` requests for each prompt, with answers as plain text.
-
-        Raises GrammarError.
-        """
+        """Returns `num` requests of plain text for each prompt; raises GrammarError."""
         numbers = [(ids, number) for ids in prompts for number in range(num)]
         constraints = [shape_constraint(self.grammars, shape) for _ in numbers]
         return [

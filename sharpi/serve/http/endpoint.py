@@ -150,10 +150,7 @@ class EndpointTable:
         return endpoint is not None and endpoint.body is not None
 
     def label(self, scope: Scope) -> str:
-        """Returns the label of a request in metrics: the endpoint's path, "/page/" or "other".
-
-        Raw paths would create an unlimited number of labels.
-        """
+        """Returns the endpoint's path, "/page/" or "other", since raw paths are without limit."""
         if scope["path"].startswith(PAGE_FOLDER):
             return PAGE_FOLDER
         found = (each for each, route in self._routes if route.matches(scope)[0] is not Match.NONE)

@@ -52,10 +52,7 @@ class OfferedTools(Struct, frozen=True):
 
 
 def offered_tools(body: ChatBody | ResponsesBody) -> OfferedTools:
-    """Converts the tools and the choice among them.
-
-    Raises ApiError for an empty name, two equal names, or the choice of a tool that is not there.
-    """
+    """Converts the tools and the choice among them; raises ApiError for bad names."""
     tools: dict[str, Tool] = {}
     custom, left_out, is_strict = set(), [], False
     for path, tool, in_namespace in _flat(body.tools or ()):
