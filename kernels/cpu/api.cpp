@@ -113,11 +113,6 @@ SHARPI_API void sharpi_program_share_rows(void* program) {
   static_cast<Program*>(program)->shares_rows = true;
 }
 
-// Counts the barriers of one run on several threads.
-SHARPI_API int sharpi_program_barriers(void* program, const Step* step) {
-  return static_cast<Program*>(program)->num_barriers(*step);
-}
-
 // Writes up to `capacity` pieces of weights with the nodes of the threads that read them. Returns
 // their number.
 SHARPI_API int64_t sharpi_program_page_spans(void* program, void* pool, PageSpan* out,

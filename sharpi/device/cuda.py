@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sharpi.device.device import AttendShape, Device, Event, HostArray, Work
 from sharpi.device.driver import are_supported, await_word, write_word
-from sharpi.device.gpu_errors import GpuErrors, is_out_of_memory
+from sharpi.device.gpu_errors import GpuErrors, check_gpu, is_out_of_memory
 from sharpi.device.gpu_kernels import GpuKernels
 from sharpi.device.launch import Kernel, Launch, Memory, Span
 from sharpi.device.page_lock import PageLock
@@ -23,8 +23,6 @@ from sharpi.device.staged_upload import StagedUpload
 from sharpi.device.torch_library import TorchLibrary
 from sharpi.errors import DeviceError
 from sharpi.units import format_bytes
-
-_LEAST_CAPABILITY = (7, 5)
 
 
 class CurrentGpu(threading.local):
@@ -53,20 +51,6 @@ def enable_peers(cupy: Any, first: int, second: int) -> None:
             if runtime.deviceCanAccessPeer(gpu, peer):
                 with cupy.cuda.Device(gpu):
                     runtime.deviceEnablePeerAccess(peer)
-
-
-def check_gpu(cupy: Any, index: int) -> None:
-    """Raises DeviceError if there is no GPU of this index, or if it is too old for the kernels."""
-    count = int(cupy.cuda.runtime.getDeviceCount())
-    if index >= count:
-        last = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-        raise DeviceError(f"cuda:{index} is not there: the driver shows {last}")
-    text = str(cupy.cuda.Device(index).compute_capability)
-    if (int(text[:-1]), int(text[-1])) < _LEAST_CAPABILITY:
-        least = ".".join(map(str, _LEAST_CAPABILITY))
-        raise DeviceError(
-            f"the GPU has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
-        )
 
 
 _TO_DEVICE, _TO_HOST, _EITHER = 1, 2, 4
@@ -98,15 +82,14 @@ class CudaDevice:
         first: "CudaDevice | None" = None,
     ) -> None:
         self._cupy, self._import_torch, self._index = cupy, torch, index
-        self._errors = GpuErrors(cupy, lambda: self.free_bytes)
+        self._gpu = GpuErrors(cupy, lambda: self.free_bytes, self._select)
         self._current: CurrentGpu = CurrentGpu(cupy) if first is None else first._current
         self._select()
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._page_lock: PageLock = (
-            PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
-        )
-        self._capability = int(cupy.cuda.Device(index).compute_capability)
-        self._kernels = GpuKernels(cupy, index, self._errors, self._capability)
+        lock = PageLock(cupy.cuda.runtime, index) if first is None else first._page_lock
+        self._page_lock: PageLock = lock
+        capability = int(cupy.cuda.Device(index).compute_capability)
+        self._kernels = GpuKernels(cupy, index, self._gpu, capability)
 
     @property
     def name(self) -> str:
@@ -138,9 +121,9 @@ class CudaDevice:
             return self._allocated(num_bytes)
         except (RuntimeError, MemoryError) as error:
             if not ("_library" in self.__dict__ and is_out_of_memory(error)):
-                raise self._errors.translated(error, num_bytes) from error
+                raise self._gpu.translated(error, num_bytes) from error
         self._library.free_unused()
-        with self._errors:
+        with self._gpu:
             return self._allocated(num_bytes)
 
     def _allocated(self, num_bytes: int) -> Memory:
@@ -207,29 +190,25 @@ class CudaDevice:
     def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
         if not num_bytes:
             return
-        self._select()
-        with self._errors:
+        with self._gpu:
             runtime = self._cupy.cuda.runtime
             runtime.memcpyAsync(target, source, num_bytes, kind, self._stream.ptr)
 
     def launch(self, launch: Launch) -> None:
-        self._select()
-        with self._errors, self._stream:
+        with self._gpu, self._stream:
             self._kernels.launch(launch, self._stream.ptr)
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         self._kernels.prepare(kernels)
 
     def matmul(self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int]) -> None:
-        self._select()
-        with self._errors:
+        with self._gpu:
             self._library.matmul(x, weights, out, shape)
 
     def batched_matmul(
         self, x: Span, weights: Span, out: Span, shape: tuple[int, int, int, int]
     ) -> None:
-        self._select()
-        with self._errors:
+        with self._gpu:
             self._library.batched_matmul(x, weights, out, shape)
 
     def attends(self, shape: AttendShape) -> bool:
@@ -239,15 +218,13 @@ class CudaDevice:
     def attend(
         self, q: Span, keys: Span, values: Span, page_table: Span, out: Span, shape: AttendShape
     ) -> None:
-        self._select()
-        with self._errors:
+        with self._gpu:
             self._library.attend(q, keys, values, page_table, out, shape)
 
     @cached_property
     def library_fault(self) -> str | None:
-        self._select()
         try:
-            with self._errors:
+            with self._gpu:
                 self._library.multiply_some()
         except DeviceError as error:
             return str(error)
@@ -284,7 +261,7 @@ class CudaDevice:
         return event
 
     def wait(self, event: Event) -> None:
-        with self._errors:
+        with self._gpu:
             event.synchronize()
 
     @cached_property
@@ -293,8 +270,7 @@ class CudaDevice:
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def record(self, work: Sequence[Work]) -> Work:
-        self._select()
-        with self._errors:
+        with self._gpu:
             self._stream.begin_capture()
         try:
             for each in work:
@@ -303,18 +279,16 @@ class CudaDevice:
             with suppress(RuntimeError):
                 self._stream.end_capture()  # the capture is no longer valid
             raise
-        with self._errors:
+        with self._gpu:
             graph = self._stream.end_capture()
         return partial(self._replay, graph)
 
     def _replay(self, graph: Any) -> None:
-        self._select()
-        with self._errors:
+        with self._gpu:
             graph.launch(self._stream)
 
     def synchronise(self) -> None:
-        self._select()
-        with self._errors:
+        with self._gpu:
             self._stream.synchronize()
 
 

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharpi.device.gpu_errors import check_gpu
 from sharpi.errors import DeviceError, MissingPackageError
 from sharpi.resources import install_command
 from sharpi.system.process import start_native
@@ -90,21 +91,21 @@ def open_gpu(index: int = 0) -> "CudaDevice":
     Raises DeviceError, which names what is missing or too old: CuPy, the driver, or the GPU itself.
     Without torch, the device has no library.
     """
-    cupy = _package("cupy")
+    cupy = _cupy()
     _check_driver(cupy)
-    from sharpi.device.cuda import CudaDevice, check_gpu  # imports much that only a GPU needs
+    from sharpi.device.cuda import CudaDevice  # imports much that only a GPU needs
 
     check_gpu(cupy, index)
     torch = TorchImport(_extra(cupy))  # imported only if there is a GPU
     return CudaDevice(cupy, torch.module, index)
 
 
-def _package(name: str) -> Any:
+def _cupy() -> Any:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("cupy")
     except ImportError as error:
         raise MissingPackageError(
-            f"{name} is missing or broken ({error}); {install_command('cuda13')}, or"
+            f"cupy is missing or broken ({error}); {install_command('cuda13')}, or"
             " cuda12 where the driver is older than CUDA 13"
         ) from error
 

@@ -1,4 +1,4 @@
-"""GpuErrors: turns exceptions of CuPy, the driver and torch into a one-line DeviceError."""
+"""One-line faults of a GPU: exceptions of CuPy, the driver and torch, or a GPU that is too old."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +10,7 @@ from sharpi.units import format_bytes
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 _MOST_CHARACTERS = 300
+_LEAST_CAPABILITY = (7, 5)
 
 
 class KernelError(DeviceError):
@@ -19,20 +20,24 @@ class KernelError(DeviceError):
 
 
 class GpuErrors:
-    """A context manager that turns errors of CuPy, the driver and torch into DeviceErrors.
+    """A context manager for calls of CuPy, the driver and torch, whose errors become DeviceErrors.
 
-    It translates RuntimeError, MemoryError, ImportError, OSError and the compiler errors of CuPy.
-    Other errors, such as ValueError, pass unchanged.
+    It first calls `select`, which selects the GPU for this thread. It translates RuntimeError,
+    MemoryError, ImportError, OSError and the compiler errors of CuPy. Other errors, such as
+    ValueError, pass unchanged.
     """
 
-    def __init__(self, cupy: Any, free_bytes: Callable[[], int]) -> None:
-        self._free_bytes = free_bytes
+    def __init__(
+        self, cupy: Any, free_bytes: Callable[[], int], select: Callable[[], None]
+    ) -> None:
+        self._free_bytes, self._select = free_bytes, select
         compiler = getattr(cupy.cuda, "compiler", None)
         refused = getattr(compiler, "CompileException", None)
         self._of_compiler: tuple[type[BaseException], ...] = () if refused is None else (refused,)
         self._kinds = (RuntimeError, MemoryError, ImportError, OSError, *self._of_compiler)
 
     def __enter__(self) -> "GpuErrors":
+        self._select()
         return self
 
     def __exit__(
@@ -74,3 +79,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def check_gpu(cupy: Any, index: int) -> None:
+    """Raises DeviceError if there is no GPU of this index, or if it is too old for the kernels."""
+    count = int(cupy.cuda.runtime.getDeviceCount())
+    if index >= count:
+        last = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise DeviceError(f"cuda:{index} is not there: the driver shows {last}")
+    text = str(cupy.cuda.Device(index).compute_capability)
+    if (int(text[:-1]), int(text[-1])) < _LEAST_CAPABILITY:
+        least = ".".join(map(str, _LEAST_CAPABILITY))
+        raise DeviceError(
+            f"the GPU has compute capability {text[:-1]}.{text[-1]}; sharpi needs {least}"
+        )

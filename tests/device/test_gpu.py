@@ -266,7 +266,7 @@ def test_errors_of_each_kind(
     install(monkeypatch, gpu)
     import cupy
 
-    with pytest.raises(DeviceError) as caught, GpuErrors(cupy, lambda: 5 << 30):
+    with pytest.raises(DeviceError) as caught, GpuErrors(cupy, lambda: 5 << 30, lambda: None):
         raise error
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -277,7 +277,7 @@ def test_a_fault_of_the_program_stays_what_it_is(gpu: Gpu, monkeypatch: pytest.M
     install(monkeypatch, gpu)
     import cupy
 
-    with pytest.raises(ValueError, match="bytes"), GpuErrors(cupy, lambda: 0):
+    with pytest.raises(ValueError, match="bytes"), GpuErrors(cupy, lambda: 0, lambda: None):
         raise ValueError("3 bytes for a span of 2")
 
 

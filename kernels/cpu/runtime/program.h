@@ -54,7 +54,6 @@ class Program {
   // Returns false if the pool's interrupt ended the step early: its results are void then.
   bool run(Pool& pool, const Step& step, int num_threads);
   size_t scratch_bytes() const;
-  int num_barriers(const Step& step) const { return count_barriers(stages_, step); }
   // Returns the weights by the nodes of the threads that read them, in the order of addresses.
   std::vector<PageSpan> page_spans(const Pool& pool) const;
 

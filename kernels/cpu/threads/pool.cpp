@@ -155,10 +155,4 @@ Bytes Pool::reads_first(size_t stage, int thread) const {
   return (*stages_)[stage]->reads_first(*step_, shares_.first_task(tasks, thread));
 }
 
-int count_barriers(const Stages& stages, const Step& step) {
-  int parallel = 0;
-  for (const auto& stage : stages) parallel += stage->num_tasks(step) > 1;
-  return parallel ? parallel + 1 : 0;
-}
-
 }  // namespace sharpi

@@ -71,7 +71,4 @@ class Pool {
   int active_ = 1;
 };
 
-// Counts the barriers that threads of a pool meet at in one run.
-int count_barriers(const Stages& stages, const Step& step);
-
 }  // namespace sharpi

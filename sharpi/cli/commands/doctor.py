@@ -216,7 +216,8 @@ def _gpus(report: "HardwareReport") -> Iterator[Advice]:
     if driver is not None and driver.gpus:
         if absent:
             extra = "cuda13" if int(driver.cuda_version.split(".")[0]) >= 13 else "cuda12"
-            yield Advice(" and ".join(absent), "running on a GPU", install_command(extra))
+            purpose = "running on a GPU" if "cupy" in absent else "faster prompts on a GPU"
+            yield Advice(" and ".join(absent), purpose, install_command(extra))
     elif report.has_gpu:
         command = "sudo ubuntu-drivers install, or your system's equivalent"
         yield Advice("NVIDIA driver", "running on the GPU", command)

@@ -6,7 +6,7 @@ other load can only make a try slower.
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
 from functools import cache
 
 import numpy as np
@@ -92,17 +92,6 @@ def _first_bytes(parts: Sequence[npt.NDArray[np.uint8]], count: int) -> list[npt
             taken.append(part[:count])
             count -= part.nbytes
     return taken
-
-
-def line_transfer_seconds(rounds: int = 20_000, tries: int = 5) -> float:
-    """Returns the least measured seconds in which a cache line moves from one core to another.
-
-    Two threads write the line alternately. On a single core, each write lasts a time slice of the
-    operating system.
-    """
-    measure = load_library().sharpi_line_transfer_seconds
-    measure.restype, measure.argtypes = c_double, [c_uint32]
-    return min(float(measure(rounds)) for _ in range(tries))
 
 
 def int8_operations_per_second(instruction_set: str, num_threads: int, tries: int = 3) -> float:

@@ -58,10 +58,7 @@ class WindowFrames(Struct):
         return self._frames.get(page)
 
     def take(self, page: int) -> int:
-        """Returns the frame of a page, and assigns one if it has none.
-
-        Raises DeviceError if no frame is free.
-        """
+        """Returns a page's frame, assigned if it had none; raises DeviceError if none is free."""
         self._passing.pop(page, None)
         return self._taken(page)
 
@@ -106,12 +103,7 @@ class LayerKv(NamedTuple):
     """The pages of one layer; without `values` the values are part of the keys."""
 
     keys: Span
-    values: Span | None
-
-
-def page_bytes(num_heads: int, dim: int, kv_type: KvType) -> int:
-    """Returns the bytes of one page's keys (or values) in a layer of `num_heads` KV heads."""
-    return num_heads * PAGE_POSITIONS * KV_FORMATS[kv_type].row_bytes(dim)
+    values: Span | None = None
 
 
 def types_of(shape: AttentionShape, types: KvTypes) -> KvTypes:
@@ -125,18 +117,20 @@ def _parts(shape: AttentionShape, types: KvTypes) -> tuple[tuple[int, KvType], .
     return (keys,) if shape.values_in_keys else (keys, values)
 
 
+def _page_sizes(shape: AttentionShape, types: KvTypes) -> list[int]:
+    """Returns the bytes of one page's keys, and of its values unless they are part of the keys."""
+    heads = shape.num_kv_heads * PAGE_POSITIONS
+    return [heads * KV_FORMATS[kind].row_bytes(dim) for dim, kind in _parts(shape, types)]
+
+
 def layer_bytes(shape: AttentionShape, num_pages: int, types: KvTypes) -> int:
     """Returns the bytes of `num_pages` pages of one layer."""
-    return sum(
-        aligned(num_pages * page_bytes(shape.num_kv_heads, dim, kind))
-        for dim, kind in _parts(shape, types)
-    )
+    return sum(aligned(num_pages * size) for size in _page_sizes(shape, types))
 
 
 def _check(shape: AttentionShape) -> None:
-    for dim, _ in _parts(shape, F16_TYPES):
-        if dim % 2:
-            raise_unsupported(f"a KV cache with heads of {dim} values")
+    if odd := [dim for dim, _ in _parts(shape, F16_TYPES) if dim % 2]:
+        raise_unsupported(f"a KV cache with heads of {odd[0]} values")
     if shape.value_dim > MAX_VALUE_DIM:
         raise_unsupported(f"heads of {shape.value_dim} values")
 
@@ -168,13 +162,8 @@ class GpuKvCache:
         types: KvTypes = F16_TYPES,
         frames: WindowFrames | None = None,
     ) -> None:
-        self.frames = frames
+        self._device, self.frames, self.types, self.num_pages = device, frames, types, num_pages
         self._shapes = tuple(shapes)
-        for shape in self._shapes:
-            _check(shape)
-        self.types = types
-        self.num_pages = num_pages
-        self._device = device
         self.layers = {shape.layer: self._allocate(shape, num_pages) for shape in self._shapes}
 
     @property
@@ -184,10 +173,8 @@ class GpuKvCache:
 
     def bytes_of(self, num_pages: int) -> int:
         """Returns the bytes of `num_pages` pages of all layers."""
-        return sum(
-            layer_bytes(shape, self._pages_of(shape, num_pages), self.types)
-            for shape in self._shapes
-        )
+        pages = [(shape, self._pages_of(shape, num_pages)) for shape in self._shapes]
+        return sum(layer_bytes(shape, count, self.types) for shape, count in pages)
 
     def _pages_of(self, shape: AttentionShape, num_pages: int) -> int:
         """Returns the pages for which a layer has memory: as many as frames, if it uses frames."""
@@ -198,14 +185,12 @@ class GpuKvCache:
         return self.frames is not None and layer in self.frames.layers
 
     def _allocate(self, shape: AttentionShape, num_pages: int) -> LayerKv:
+        _check(shape)
         num_pages = self._pages_of(shape, num_pages)
         memory = self._device.allocate(layer_bytes(shape, num_pages, self.types))
-        spans, at = list[Span](), 0
-        for dim, kind in _parts(shape, self.types):
-            size = num_pages * page_bytes(shape.num_kv_heads, dim, kind)
-            spans.append(Span(memory, at, size))
-            at += aligned(size)
-        return LayerKv(spans[0], None if len(spans) == 1 else spans[1])
+        sizes = [num_pages * size for size in _page_sizes(shape, self.types)]
+        starts = (0, aligned(sizes[0]))
+        return LayerKv(*(Span(memory, at, size) for at, size in zip(starts, sizes, strict=False)))
 
     def grow(self, num_pages: int) -> None:
         """Moves the pages to larger allocations, layer by layer; captured graphs become invalid.
@@ -214,20 +199,17 @@ class GpuKvCache:
         little memory is free. All pages are then still valid, and the next call continues.
         """
         for shape in self._shapes:
-            if self.layers[shape.layer].keys.num_bytes < self._keys_bytes(shape, num_pages):
+            needed = self._pages_of(shape, num_pages) * _page_sizes(shape, self.types)[0]
+            if self.layers[shape.layer].keys.num_bytes < needed:
                 self._move(shape, num_pages)
         self.num_pages = num_pages
 
     def _move(self, shape: AttentionShape, num_pages: int) -> None:
-        before, grown = self.layers[shape.layer], self._allocate(shape, num_pages)
-        for old, new in zip(before, grown, strict=True):
+        grown = self._allocate(shape, num_pages)
+        for old, new in zip(self.layers[shape.layer], grown, strict=True):
             if old is not None and new is not None:
                 self._device.copy(new.part(0, old.num_bytes), old)
         self.layers[shape.layer] = grown
-
-    def _keys_bytes(self, shape: AttentionShape, num_pages: int) -> int:
-        key_bytes = page_bytes(shape.num_kv_heads, shape.key_dim, self.types.keys)
-        return self._pages_of(shape, num_pages) * key_bytes
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies page `source` to page `target` in every layer that has it."""
@@ -262,13 +244,12 @@ class GpuKvCache:
 
         With `is_partial`, sliding-window layers are left out: (partial_bytes,).
         """
-        frame, at = None, 0
+        frame = None
         if self.frames is not None and not is_partial:
             frame = self.frames.find(page)
             assert frame is not None, "sliding-window layers have dropped this page"
-        for span in self._spans(page, frame):
-            self._device.download(span, target[at : at + span.num_bytes])
-            at += span.num_bytes
+        for span, part in self._slices(page, frame):
+            self._device.download(span, target[part])
 
     def read_positions(self, layer: int, page: int, first: int, end: int) -> list[FloatArray]:
         """Returns the keys and values of positions `first` up to `end` in a page, as float32.
@@ -278,35 +259,40 @@ class GpuKvCache:
         read as zeros.
         """
         shape = next(each for each in self._shapes if each.layer == layer)
-        found, transforms = [], rotation_sizes(shape, self.types)
-        for span, (dim, kind), block in zip(
-            self.layers[layer], _parts(shape, self.types), transforms, strict=False
-        ):
-            assert span is not None
-            size = page_bytes(shape.num_kv_heads, dim, kind)
-            data = np.zeros((shape.num_kv_heads, size // shape.num_kv_heads), np.uint8)
-            index = self.frames.find(page) if self.frames and self.in_frames(layer) else page
+        index = self.frames.find(page) if self.frames and self.in_frames(layer) else page
+        found, heads = [], shape.num_kv_heads
+        kinds, transforms = _parts(shape, self.types), rotation_sizes(shape, self.types)
+        spans = self._page(shape, index or 0)
+        for span, (dim, kind), block in zip(spans, kinds, transforms, strict=False):
+            data = np.zeros((heads, span.num_bytes // heads), np.uint8)
             if index is not None:
-                self._device.download(span.part(index * size, size), data)
+                self._device.download(span, data)
             rows = _unpacked(data, dim, kind, block)[:, first:end]
             found.append(rows.transpose(1, 0, 2).reshape(end - first, -1))
         return found
 
     def write_page(self, page: int, source: HostArray, *, is_partial: bool = False) -> None:
         """Writes to a page the bytes that `read_page` copied, in the same layers."""
-        frame, at = None, 0
-        if self.frames is not None and not is_partial:
-            frame = self.frames.take(page)
+        frame = None if self.frames is None or is_partial else self.frames.take(page)
+        for span, part in self._slices(page, frame):
+            self._device.upload(span, source[part])
+
+    def _slices(self, page: int, frame: int | None) -> Iterator[tuple[Span, slice]]:
+        """Yields the spans of a page, each with its place among the bytes of all of them."""
+        at = 0
         for span in self._spans(page, frame):
-            self._device.upload(span, source[at : at + span.num_bytes])
-            at += span.num_bytes
+            yield span, slice(at, at := at + span.num_bytes)
 
     def _spans(self, page: int, frame: int | None) -> Iterator[Span]:
         """Yields the spans of a page, layer by layer; without `frame` windows are left out."""
         for shape in self._shapes:
             index = frame if self.in_frames(shape.layer) else page
-            parts = _parts(shape, self.types)
-            for span, (dim, kind) in zip(self.layers[shape.layer], parts, strict=False):
-                if span is not None and index is not None:
-                    size = page_bytes(shape.num_kv_heads, dim, kind)
-                    yield span.part(index * size, size)
+            if index is not None:
+                yield from self._page(shape, index)
+
+    def _page(self, shape: AttentionShape, index: int) -> Iterator[Span]:
+        """Yields the keys and the values of one layer's page, by its index in memory."""
+        layer, sizes = self.layers[shape.layer], _page_sizes(shape, self.types)
+        for span, size in zip(layer, sizes, strict=False):
+            assert span is not None
+            yield span.part(index * size, size)

@@ -85,6 +85,11 @@ def test_advice(change: dict[str, object], missing: str, command: str) -> None:
     assert "\n" not in str(advice)
 
 
+def test_torch_only_makes_prompts_faster() -> None:
+    (advice,) = advise(replace(HEALTHY, packages=NO_TORCH))
+    assert advice.needed_for == "faster prompts on a GPU"
+
+
 @pytest.mark.native
 def test_for_people(sharpi: CommandLine, tmp_path: Path) -> None:
     result = sharpi("doctor", str(tmp_path))

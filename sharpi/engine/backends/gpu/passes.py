@@ -7,7 +7,7 @@ from sharpi.engine.backends.model_part import Segment, batches
 from sharpi.ops.cuda.recorded import PassCounts
 from sharpi.ops.cuda.recorder.f16_matmul import PRODUCT_TOKENS
 from sharpi.ops.cuda.replay.program import GpuProgram
-from sharpi.ops.cuda.replay.prompt_program import PromptProgram, StashSizes, token_bytes
+from sharpi.ops.cuda.replay.prompt_program import PromptProgram, StashSizes, array_bytes
 from sharpi.tiers.expert_memory import StashPlan
 
 
@@ -57,7 +57,7 @@ class GpuPrompts:
         streams = slotted is not None and slotted.prefill_access.streams
         if slotted is not None and streams and self._plan.max_tokens and self.program is None:
             sizes = _stash_sizes(
-                self._plan, token_bytes(program.recording.stages), self._batch_size
+                self._plan, sum(array_bytes(program.recording.stages)), self._batch_size
             )
             if sizes.max_tokens > self._batch_size:
                 self.program = PromptProgram(program, slotted, sizes)

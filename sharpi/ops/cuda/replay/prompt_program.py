@@ -9,6 +9,7 @@ run one after the other.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +29,7 @@ from sharpi.ops.cuda.replay.step_inputs import SequenceInputs, StepInputs
 
 
 class PromptInputs:
-    """The ids, positions and output rows of up to `max_batches` batches.
-
-    With sliding-window layers, they include the frames of these layers' pages, for each batch.
-    """
+    """The ids, positions, output rows, and frames of windows, of up to `max_batches` batches."""
 
     def __init__(self, device: Device, inputs: StepInputs, max_batches: int) -> None:
         self._device, self._inputs = device, inputs
@@ -41,19 +39,15 @@ class PromptInputs:
         self._host: IntArray = np.zeros((max_batches, row), np.int32)
         self._all = Span(device.allocate(self._host.nbytes), 0, self._host.nbytes)
 
-    def write(self, batches: Sequence[tuple[IntArray, int, IntArray]], pages: IntArray) -> None:
-        """Copies (ids, position, output rows) of all batches to the GPU at once.
-
-        `pages` is the prompt's page table, (pages,).
-        """
-        tokens, _, _ = self._counts
-        for row, (ids, position, outputs) in zip(self._host, batches, strict=False):
-            row[: len(ids)] = ids
-            row[tokens : tokens + len(ids)] = range(position, position + len(ids))
-            row[2 * tokens : 2 * tokens + len(outputs)] = outputs
-            if self._inputs.frames is not None:
-                frames = row[sum(self._counts) :]
-                self._inputs.frames.write(frames, position, position + len(ids), pages)
+    def write(self, batches: Sequence[SequenceInputs]) -> None:
+        """Copies ids, positions, output rows and frames of all batches to the GPU at once."""
+        tokens, frames = self._counts[0], self._inputs.frames
+        for row, each in zip(self._host, batches, strict=False):
+            row[: len(each.ids)] = each.ids
+            row[tokens : tokens + len(each.ids)] = range(each.position, each.end)
+            row[2 * tokens : 2 * tokens + len(each.outputs)] = each.outputs
+            if frames is not None:
+                frames.write(row[sum(self._counts) :], each.position, each.end, each.pages)
         used = self._host[: len(batches)]
         self._device.upload(self._all.part(0, used.nbytes), used)
 
@@ -93,7 +87,6 @@ class PromptStash:
     """
 
     def __init__(self, device: Device, array_bytes: Sequence[int], sizes: StashSizes) -> None:
-        self.sizes = sizes
         self._array_bytes = tuple(array_bytes)
         self._gpu_tokens = sizes.gpu_pages * sizes.page_tokens
         self._host_tokens = sizes.host_pages * sizes.page_tokens
@@ -144,7 +137,7 @@ class _Batch(NamedTuple):
 
     first: int  # the index of its first token in the prompt
     step: StepShape
-    inputs: tuple[IntArray, int, IntArray]
+    inputs: SequenceInputs
 
 
 class PromptProgram:
@@ -154,23 +147,17 @@ class PromptProgram:
     """
 
     def __init__(self, program: GpuProgram, slotted: SlottedLayers, sizes: StashSizes) -> None:
-        self._program, self._slotted = program, slotted
+        self._program, self._slotted, self.sizes = program, slotted, sizes
         self._device = program.recording.device
         self._stages = program.recording.stages
         self._batch = program.recording.limits.max_tokens
-        self._stash = PromptStash(self._device, _array_bytes(self._stages), sizes)
-        max_batches = -(-sizes.max_tokens // self._batch)
-        self._inputs = PromptInputs(self._device, program.inputs, max_batches)
+        self._stash = PromptStash(self._device, array_bytes(self._stages), sizes)
+        batches = -(-sizes.max_tokens // self._batch)
+        self._inputs = PromptInputs(self._device, program.inputs, batches)
         program.outputs.allocate_prompt_routes(sizes.max_tokens)
         self._num_tokens = 0
-        self._results: list[npt.NDArray[np.float32]] = []  # results of each batch
-        # Hidden states of each batch, if they are kept.
-        self._hidden: list[npt.NDArray[np.float32]] = []
-
-    @property
-    def sizes(self) -> StashSizes:
-        """The sizes of the stash."""
-        return self._stash.sizes
+        self._results: list[npt.NDArray[np.float32]] = []  # of each batch
+        self._hidden: list[npt.NDArray[np.float32]] = []  # of each batch, if they are kept
 
     def run(
         self,
@@ -188,16 +175,13 @@ class PromptProgram:
         last = batches[-1].first
         assert all(row >= last for row in prompt.outputs), "outputs of an earlier batch"
         self._num_tokens = len(prompt.ids)
-        first = prompt._replace(ids=prompt.ids[: self._batch], outputs=prompt.outputs[:0])
-        self._program.inputs.write([first])
-        self._inputs.write([batch.inputs for batch in batches], prompt.pages)
-        routed = self._program.recording.routed
+        self._program.inputs.write([batches[0].inputs])
+        self._inputs.write([batch.inputs for batch in batches])
+        routed, run = self._program.recording.routed, partial(self._run, batches, incoming)
         if routed is None:
-            self._run(batches, incoming)
+            run(False)
         else:
-            routed.rerun_if_over(
-                lambda is_exact: self._run(batches, incoming, is_exact=is_exact), prompt.state
-            )
+            routed.rerun_if_over(run, prompt.state)
         if not self._program.has_output:
             return np.concatenate(self._results)
         return self._program.read_logits(len(prompt.outputs))
@@ -206,45 +190,47 @@ class PromptProgram:
         self,
         batches: Sequence[_Batch],
         incoming: npt.NDArray[np.float32] | None,
-        *,
-        is_exact: bool = False,
+        is_exact: bool,
     ) -> None:
         batches = [each._replace(step=each.step._replace(is_exact=is_exact)) for each in batches]
         self._slotted.begin(batches[-1].step._replace(tokens=self._num_tokens))
-        self._results.clear()
-        self._hidden.clear()
+        self._results, self._hidden = [], []
         passes = self._passes()
-        for number, each in enumerate(passes):
+        for each in passes:
             for index, batch in enumerate(batches):
-                if incoming is not None and number == 0:
+                if incoming is not None and each is passes[0]:
                     end = batch.first + batch.step.tokens
                     self._program.inputs.write_incoming(incoming[batch.first : end])
                 self._run_batch(each, index, batch)
-                if each is passes[-1] and not self._program.has_output:
-                    self._results.append(self._program.read_logits(batch.step.tokens))
-                if each is passes[-1] and self._program.keeps_hidden:
-                    self._hidden.append(self._program.read_hidden(batch.step.tokens))
+                if each is passes[-1]:
+                    self._read(batch.step.tokens)
+
+    def _read(self, tokens: int) -> None:
+        if not self._program.has_output:
+            self._results.append(self._program.read_logits(tokens))
+        if self._program.keeps_hidden:
+            self._hidden.append(self._program.read_hidden(tokens))
 
     def _batches(self, prompt: SequenceInputs, misses: MissMode) -> list[_Batch]:
-        ids, position, outputs = prompt[:3]
+        ids, outputs = prompt.ids, prompt.outputs
         starts = range(0, len(ids), self._batch)
         num_batches = sum(len(ids) - first > 1 for first in starts)
         batches = []
         for index, first in enumerate(starts):
-            batch_ids = ids[first : first + self._batch]
             rows = outputs[outputs >= first] - first if first == starts[-1] else outputs[:0]
-            step = self._program.step(len(batch_ids), len(rows), position + first)
-            step = step._replace(
+            some, position = ids[first : first + self._batch], prompt.position + first
+            step = self._program.step(len(some), len(rows), position)._replace(
                 misses=misses, batch_index=index, num_batches=num_batches, first=first
             )
-            batches.append(_Batch(first, step, (batch_ids, position + first, rows)))
+            inputs = prompt._replace(ids=some, position=position, outputs=rows)
+            batches.append(_Batch(first, step, inputs))
         return batches
 
     def _passes(self) -> list[_Pass]:
         """Returns the current prompt's passes: one for each chunk of a layer's experts."""
         passes: list[_Pass] = []
         for stage in self._stages:
-            live_in, live_out = _stashed_buffers(stage.live_in), _stashed_buffers(stage.live_out)
+            live_in, live_out = tuple(enumerate(stage.live_in)), tuple(enumerate(stage.live_out))
             if stage.layer is None:
                 passes.append(_Pass(stage.operations, live_in, live_out))
                 continue
@@ -258,11 +244,9 @@ class PromptProgram:
         return passes
 
     def _run_batch(self, each: _Pass, index: int, batch: _Batch) -> None:
-        chunk = each.chunk
-        if batch.step.tokens == 1 and chunk is not None:
-            if not each.is_last:
-                return
-            chunk = None
+        if batch.step.tokens == 1 and not each.is_last:
+            return
+        chunk = None if batch.step.tokens == 1 else each.chunk
         self._inputs.select(index)
         for rows, stashed in self._row_pairs(each.live_in, batch):
             self._device.copy(rows, stashed)
@@ -294,29 +278,20 @@ class PromptProgram:
         return []
 
 
-def token_bytes(stages: Sequence[Stage]) -> int:
-    """Returns the bytes that one token needs in the stash."""
-    return sum(_array_bytes(stages))
-
-
 def _passes_of_chunks(stage: Stage, num_chunks: int) -> Iterator[_Pass]:
-    live_in, last = _stashed_buffers(stage.live_in), num_chunks - 1
-    sums = _stashed_buffers(stage.sums, len(live_in))
+    live_in, last = tuple(enumerate(stage.live_in)), num_chunks - 1
+    sums = tuple(enumerate(stage.sums, len(live_in)))
     for chunk in range(num_chunks):
-        live_out = _stashed_buffers(stage.live_out) if chunk == last else sums
+        live_out = tuple(enumerate(stage.live_out)) if chunk == last else sums
         chunk_live_in = (*live_in, *sums) if chunk else live_in
         yield _Pass(stage.operations, chunk_live_in, live_out, chunk, chunk == last)
 
 
-def _stashed_buffers(buffers: Sequence[Buffer], first: int = 0) -> StashedBuffers:
-    return tuple(enumerate(buffers, first))
-
-
-def _array_bytes(stages: Sequence[Stage]) -> list[int]:
-    """Returns the bytes per token of each array of the stash: its largest row."""
+def array_bytes(stages: Sequence[Stage]) -> list[int]:
+    """Returns the bytes that one token needs in each array of the stash: the largest row of it."""
     sizes: list[int] = []
     for stage in stages:
-        for array, buffer in _stashed_buffers([*stage.live_in, *stage.sums]):
+        for array, buffer in enumerate([*stage.live_in, *stage.sums]):
             sizes += [0] * (array + 1 - len(sizes))
             assert buffer.row_bytes or buffer.rows is Rows.OUTPUTS, "no rows to keep"
             sizes[array] = max(sizes[array], buffer.row_bytes)
