@@ -106,11 +106,7 @@ class ExpertWeights(Struct, frozen=True):
 
 
 class ExpertSource(Protocol):
-    """Loads routed experts that are not all in memory.
-
-    Where a parameter is a source or None, None means that all experts are read from the mapped
-    file.
-    """
+    """Loads routed experts that are not all in memory; without one, the mapped file has all."""
 
     @property
     def handle(self) -> int:
@@ -276,20 +272,15 @@ class Ops(Protocol[X]):
         x: X,
         expert_weights: ExpertWeights,
         activation: Activation,
-        route: tuple[X, X] | None,
+        route: tuple[X | None, X] | None,
         residual: X | None,
         scale: float = 1.0,
     ) -> X:
         """Computes residual + scale * sum of weight * down(act(gate x) * up x) over the route.
 
-        Without a gate, an expert is down(act(up x)). Without a route, expert 0 is used with weight
-        1.
+        The route is ids and weights. Without a gate, an expert is down(act(up x)). Without ids,
+        expert 0 is used, and without a route with weight 1.
         """
-
-    def gated_expert(
-        self, x: X, expert_weights: ExpertWeights, activation: Activation, weight: X, residual: X
-    ) -> X:
-        """Computes residual + weight * down(act(gate x) * up x) of a shared expert; weight (1,)."""
 
     def add(self, a: X, b: X, scale: float) -> X:
         """Computes a + scale * b."""
@@ -316,13 +307,7 @@ class Ops(Protocol[X]):
         """Computes activation(gate) * x."""
 
     def convolve(
-        self,
-        x: X,
-        weight: FloatArray,
-        bias: FloatArray | None,
-        shape: ConvolutionShape,
-        *,
-        silu: bool,
+        self, x: X, weight: FloatArray, bias: FloatArray | None, shape: ConvolutionShape, silu: bool
     ) -> X:
         """Computes act(bias + sum over j of weight[j] * x[t - (kernel - 1 - j)]) for token t.
 

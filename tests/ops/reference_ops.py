@@ -103,11 +103,12 @@ class ReferenceExperts:
         x: Array,
         expert_weights: ExpertWeights,
         activation: Activation,
-        route: tuple[Array, Array] | None,
+        route: tuple[Array | None, Array] | None,
         residual: Array | None,
         scale: float = 1.0,
     ) -> Array:
-        ids, weights = route or (np.zeros((len(x), 1), np.int32), np.ones((len(x), 1), np.float32))
+        ids, weights = route or (None, np.ones((len(x), 1), np.float32))
+        ids = np.zeros((len(x), 1), np.int32) if ids is None else ids
         out = np.zeros((len(x), expert_weights.down.rows), np.float32)
         for expert in np.unique(ids):
             tokens, ranks = np.nonzero(ids == expert)
@@ -130,17 +131,6 @@ class ReferenceExperts:
         if expert_weights.gate is None:
             return product(expert_weights.down, gated(activation, up, np.ones_like(up)))
         return product(expert_weights.down, gated(activation, product(expert_weights.gate, x), up))
-
-    def gated_expert(
-        self,
-        x: Array,
-        expert_weights: ExpertWeights,
-        activation: Activation,
-        weight: Array,
-        residual: Array,
-    ) -> Array:
-        ids = np.zeros((len(x), 1), np.int32)
-        return self.experts(x, expert_weights, activation, (ids, weight), residual)
 
 
 class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):

@@ -74,7 +74,7 @@ def shared(ops: Any) -> Any:
     x = ops.embed(TABLE, 1.0)
     (gate,) = ops.linear(x, [GATE])
     return ops.select_outputs(
-        ops.gated_expert(x, SHARED, Activation.GELU_TANH, ops.sigmoid(gate), x)
+        ops.experts(x, SHARED, Activation.GELU_TANH, (None, ops.sigmoid(gate)), x)
     )
 
 

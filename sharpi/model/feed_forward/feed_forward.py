@@ -122,7 +122,7 @@ class RoutedFeedForward(Struct, frozen=True):
         if self.shared_gate is None:
             return ops.experts(h, self.shared, self.shared_activation, None, out, scale)
         (gate,) = ops.linear(h, [self.shared_gate])
-        return ops.gated_expert(h, self.shared, self.shared_activation, ops.sigmoid(gate), out)
+        return ops.experts(h, self.shared, self.shared_activation, (None, ops.sigmoid(gate)), out)
 
 
 def load_expert_weights(

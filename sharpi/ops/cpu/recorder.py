@@ -164,7 +164,6 @@ class RecurrentRecorder(Tape):
         weight: FloatArray,
         bias: FloatArray | None,
         shape: ConvolutionShape,
-        *,
         silu: bool,
     ) -> Buffer:
         return self._add(

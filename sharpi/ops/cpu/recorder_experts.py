@@ -110,33 +110,11 @@ class ExpertsRecorder(RowRecorder, LinearRecorder):
         x: Buffer,
         expert_weights: ExpertWeights,
         activation: Activation,
-        route: tuple[Buffer, Buffer] | None,
+        route: tuple[Buffer | None, Buffer] | None,
         residual: Buffer | None,
         scale: float = 1.0,
     ) -> Buffer:
         ids, weights = route or (None, None)
-        return self._experts(x, expert_weights, activation, ids, weights, residual, scale)
-
-    def gated_expert(
-        self,
-        x: Buffer,
-        expert_weights: ExpertWeights,
-        activation: Activation,
-        weight: Buffer,
-        residual: Buffer,
-    ) -> Buffer:
-        return self._experts(x, expert_weights, activation, None, weight, residual, 1.0)
-
-    def _experts(
-        self,
-        x: Buffer,
-        expert_weights: ExpertWeights,
-        activation: Activation,
-        ids: Buffer | None,
-        weights: Buffer | None,
-        residual: Buffer | None,
-        scale: float,
-    ) -> Buffer:
         feed = None if ids is None or self._source is None else self._source.handle
         out = self._buffer(expert_weights.down.rows, x.rows)
         return self._add(

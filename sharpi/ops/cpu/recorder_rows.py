@@ -117,13 +117,10 @@ class RowRecorder(Tape):
             interleaved=interleaved,
         )  # fmt: skip
 
-    def add(self, a: Buffer, b: Buffer, scale: float) -> Buffer:
-        return self._add_scaled(a, b, scale)
-
     def scale(self, x: Buffer, factor: float) -> Buffer:
-        return self._add_scaled(None, x, factor)
+        return self.add(None, x, factor)
 
-    def _add_scaled(self, a: Buffer | None, b: Buffer, scale: float) -> Buffer:
+    def add(self, a: Buffer | None, b: Buffer, scale: float) -> Buffer:
         return self._add(
             OpKind.ADD_SCALED, abi.AddScaledParams, out=self._buffer(b.width, b.rows), a=a, b=b,
             width=b.width, scale=scale, rows=b.rows,

@@ -194,13 +194,13 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         x: RecordedTensor,
         expert_weights: ExpertWeights,
         activation: Activation,
-        route: tuple[RecordedTensor, RecordedTensor] | None,
+        route: tuple[RecordedTensor | None, RecordedTensor] | None,
         residual: RecordedTensor | None,
         scale: float = 1.0,
     ) -> RecordedTensor:
         ids, weights = route or (None, None)
         ffn = RecordedFeedForward(expert_weights, activation, ids, weights, residual, scale)
-        if route is None:
+        if ids is None:
             return feed_forward(self._recording, self._expert_weights, x, ffn)
         seen = self._route_predictions.take(
             is_slotted=self._expert_weights.is_slotted(expert_weights)
@@ -209,17 +209,6 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
 
     def head_linear(self, x: RecordedTensor, stacked: StackedMatrix) -> RecordedTensor:
         return head_linear(self._recording, self._expert_weights, x, stacked)
-
-    def gated_expert(
-        self,
-        x: RecordedTensor,
-        expert_weights: ExpertWeights,
-        activation: Activation,
-        weight: RecordedTensor,
-        residual: RecordedTensor,
-    ) -> RecordedTensor:
-        ffn = RecordedFeedForward(expert_weights, activation, None, weight, residual, 1.0)
-        return feed_forward(self._recording, self._expert_weights, x, ffn)
 
     def select_outputs(self, x: RecordedTensor) -> RecordedTensor:
         rec = self._recording

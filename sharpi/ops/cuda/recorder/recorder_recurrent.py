@@ -30,7 +30,6 @@ class RecurrentOnGpu:
         weight: FloatArray,
         bias: FloatArray | None,
         shape: ConvolutionShape,
-        *,
         silu: bool,
     ) -> RecordedTensor:
         rec = self._recording

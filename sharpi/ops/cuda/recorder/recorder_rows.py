@@ -89,15 +89,10 @@ class RowsOnGpu:
         rotated.pending = pending
         return rotated
 
-    def add(self, a: RecordedTensor, b: RecordedTensor, scale: float) -> RecordedTensor:
-        return self._add_scaled(a, b, scale)
-
     def scale(self, x: RecordedTensor, factor: float) -> RecordedTensor:
-        return self._add_scaled(None, x, factor)
+        return self.add(None, x, factor)
 
-    def _add_scaled(
-        self, a: RecordedTensor | None, b: RecordedTensor, scale: float
-    ) -> RecordedTensor:
+    def add(self, a: RecordedTensor | None, b: RecordedTensor, scale: float) -> RecordedTensor:
         rec = self._recording
         rec.read_floats(*([b] if a is None else [a, b]))
         out = rec.value(b.width, b.rows)
