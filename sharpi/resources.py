@@ -28,17 +28,15 @@ def install_command(extra: str = "") -> str:
 @cache
 def models_folder() -> Path:
     """Returns the folder with the `<architecture>.toml` specs and `demo/`."""
-    return _root() / "models"
+    checkout = _CHECKOUT / "models"
+    return checkout if is_checkout() else _PACKAGE / "models"
 
 
 @cache
 def kernels_folder() -> Path:
     """Returns the folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
-    return _root() / "kernels"
-
-
-def _root() -> Path:
-    return _CHECKOUT if is_checkout() else _PACKAGE
+    checkout = _CHECKOUT / "kernels"
+    return checkout if is_checkout() else _PACKAGE / "kernels"
 
 
 def page_folder() -> Path:

@@ -7,14 +7,16 @@ recursive rule, the first one matches greedily.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sharpi.constraints.gbnf_parser import (
-    Group,
+    Alternation,
+    Characters,
+    Concatenation,
     Node,
     Reference,
     Repetition,
-    Terminal,
+    Token,
     parse_gbnf,
 )
 from sharpi.errors import GrammarError
@@ -48,25 +50,29 @@ class _Writer:
 
     def _is_terminal(self, node: Node) -> bool:
         return all(
-            symbol.name in self._terminals if isinstance(symbol, Reference) else not symbol.is_token
+            symbol.name in self._terminals
+            if isinstance(symbol, Reference)
+            else isinstance(symbol, Characters)
             for symbol in _symbols(node)
         )
 
     def _text(self, node: Node) -> str:
         """Returns a node in Lark's notation."""
         match node:
-            case Terminal(lark):
+            case Characters(lark) | Token(lark):
                 return lark
             case Reference(name):
                 return self._names[name]
             case Repetition(part, times):
                 return f"({self._text(part)}){times}"
-            case Group(parts, separator):
-                return separator.join(map(self._grouped, parts)) or '""'
+            case Concatenation(parts):
+                return " ".join(map(self._grouped, parts)) or '""'
+            case Alternation(parts):
+                return " | ".join(map(self._grouped, parts))
 
     def _grouped(self, node: Node) -> str:
         text = self._text(node)
-        return f"({text})" if isinstance(node, Group) else text
+        return f"({text})" if isinstance(node, Concatenation | Alternation) else text
 
     def _rule(self, node: Node) -> str:
         """Returns a node of a recursive rule in Lark's notation."""
@@ -75,22 +81,25 @@ class _Writer:
         match node:
             case Repetition(part, times):
                 return f"({self._rule(part)}){times}"
-            case Group():
-                written = node.separator.join(self._joined(node))
-                return written if node.separator == " " else f"({written})"
+            case Concatenation(parts):
+                return " ".join(self._joined(parts, Concatenation))
+            case Alternation(parts):
+                return "(" + " | ".join(self._joined(parts, Alternation)) + ")"
             case _:
                 return self._text(node)
 
-    def _joined(self, group: Group) -> list[str]:
+    def _joined(
+        self, parts: Sequence[Node], kind: type[Concatenation] | type[Alternation]
+    ) -> list[str]:
         """Returns the parts of a rule in Lark's notation, adjacent terminals joined to one."""
         written: list[str] = []
         pending: list[Node] = []
-        for part in (*group.parts, None):
+        for part in (*parts, None):
             if part is not None and self._is_terminal(part):
                 pending.append(part)
                 continue
             if pending:
-                written.append(self._terminal(self._text(Group(tuple(pending), group.separator))))
+                written.append(self._terminal(self._text(kind(tuple(pending)))))
                 pending.clear()
             if part is not None:
                 written.append(f"({self._rule(part)})")
@@ -128,15 +137,15 @@ def _references(node: Node) -> list[str]:
 
 
 def _has_token(node: Node) -> bool:
-    return any(isinstance(symbol, Terminal) and symbol.is_token for symbol in _symbols(node))
+    return any(isinstance(symbol, Token) for symbol in _symbols(node))
 
 
-def _symbols(node: Node) -> Iterator[Terminal | Reference]:
-    """Yields the terminals and references within a node, in order."""
+def _symbols(node: Node) -> Iterator[Node]:
+    """Yields the Characters, Token and Reference nodes within a node, in order."""
     match node:
         case Repetition(part, _):
             yield from _symbols(part)
-        case Group(parts):
+        case Concatenation(parts) | Alternation(parts):
             for part in parts:
                 yield from _symbols(part)
         case _:

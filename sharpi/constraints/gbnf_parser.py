@@ -7,7 +7,7 @@ supported, negated tokens are not.
 import json
 import re
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -27,7 +27,10 @@ def literal(text: str) -> str:
 
 
 def character_set(text: str) -> str:
-    """Returns Lark's regular expression of a set in GBNF; raises ValueError for invalid ones."""
+    """Returns Lark's regular expression for the text between the brackets of a GBNF set.
+
+    Raises ValueError for an empty set or an invalid escape.
+    """
     is_negated = text.startswith("^")
     chars = _characters(text[is_negated:])
     if not chars:
@@ -67,11 +70,16 @@ def _code(char: str) -> str:
     return f"\\x{{{ord(char):x}}}"
 
 
-class Terminal(Struct, frozen=True):
-    """A string or one character of a set, or one token as `<[7]>`, in Lark's notation."""
+class Characters(Struct, frozen=True):
+    """A terminal: a string, or one character of a set, in Lark's notation."""
 
     lark: str
-    is_token: bool = False
+
+
+class Token(Struct, frozen=True):
+    """A terminal that is one token of the vocabulary, as `<[7]>` or `<think>`."""
+
+    lark: str
 
 
 class Reference(Struct, frozen=True):
@@ -80,11 +88,16 @@ class Reference(Struct, frozen=True):
     name: str
 
 
-class Group(Struct, frozen=True):
-    """Parts in a row, or alternatives of which one matches."""
+class Concatenation(Struct, frozen=True):
+    """A sequence of parts."""
 
     parts: tuple["Node", ...]
-    separator: Literal[" ", " | "]
+
+
+class Alternation(Struct, frozen=True):
+    """Alternatives, of which one matches."""
+
+    parts: tuple["Node", ...]
 
 
 class Repetition(Struct, frozen=True):
@@ -94,7 +107,7 @@ class Repetition(Struct, frozen=True):
     times: str  # in Lark's notation: `*`, `+`, `?`, `{2,3}`
 
 
-Node: TypeAlias = Terminal | Reference | Group | Repetition
+Node: TypeAlias = Characters | Token | Reference | Concatenation | Alternation | Repetition
 
 
 _MAX_DEPTH = 50
@@ -147,7 +160,7 @@ class _Parser:
         while self._take_sign("|"):
             self._skip_lines()
             parts.append(self._concatenation(depth))
-        return parts[0] if len(parts) == 1 else Group(tuple(parts), " | ")
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _concatenation(self, depth: int) -> Node:
         parts: list[Node] = []
@@ -158,7 +171,7 @@ class _Parser:
             if part is None:
                 break
             parts.append(self._repeated(part))
-        return parts[0] if len(parts) == 1 else Group(tuple(parts), " ")
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _part(self, depth: int) -> Node | None:
         if (text := self._take("text")) is not None:
@@ -166,11 +179,11 @@ class _Parser:
         if (members := self._take("set")) is not None:
             return self._lark(character_set, members)
         if (token := self._take("token")) is not None:
-            return Terminal(token, is_token=True)
+            return Token(token)
         if (name := self._take("name")) is not None:
             return Reference(name)
         if self._take_sign("."):
-            return Terminal(ANY)
+            return Characters(ANY)
         return self._group(depth) if self._take_sign("(") else None
 
     def _group(self, depth: int) -> Node:
@@ -204,9 +217,9 @@ class _Parser:
             raise self._fault(f"a repetition of {low} to {high} times")
         return f"{{{low},{high}}}" if lexeme["comma"] else f"{{{low}}}"
 
-    def _lark(self, write: Callable[[str], str], text: str) -> Terminal:
+    def _lark(self, write: Callable[[str], str], text: str) -> Characters:
         try:
-            return Terminal(write(text))
+            return Characters(write(text))
         except ValueError as error:
             raise self._fault(str(error)) from error
 

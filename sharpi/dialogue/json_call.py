@@ -259,7 +259,10 @@ class _CallReader:
 
 
 def _object_text(text: str) -> str | None:
-    """Returns the JSON text of an object, null or a string of one; None for anything else."""
+    """Returns the JSON text of the object in `text`; None if `text` is any other value.
+
+    The object may be encoded as a JSON string. Null counts as an empty object.
+    """
     try:
         value = json.loads(text)
         if isinstance(value, str):

@@ -43,7 +43,10 @@ class PlainEncoder(Protocol):
 
 
 def load_tokenizer(metadata: Metadata) -> "Tokenizer":
-    """Returns the tokenizer of a file's metadata; raises UnsupportedModelError."""
+    """Returns the tokenizer that a file's metadata describe.
+
+    Raises UnsupportedModelError for an unsupported tokenizer model.
+    """
     return Tokenizer(read_vocabulary(metadata))
 
 
@@ -130,7 +133,10 @@ class Tokenizer:
         return ids
 
     def encode_inside(self, text: str) -> list[int]:
-        """Returns the ids of plain text within another: no leading space, no special tokens."""
+        """Returns the token ids of text in the middle of another: no leading space is added.
+
+        Special tokens are not searched for.
+        """
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
@@ -148,7 +154,10 @@ class Tokenizer:
         return self.vocabulary.tokens[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Returns the bytes that a token adds, of control tokens its name; empty without text."""
+        """Returns the bytes that a token adds to the text.
+
+        For a control token, these are the bytes of its name. They are empty for an id without text.
+        """
         data = self._bytes.get(token_id)
         if data is None:
             data = self._bytes[token_id] = self._compute_bytes(token_id)

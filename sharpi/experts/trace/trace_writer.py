@@ -52,7 +52,10 @@ class TraceWriter(Closing):
         token_id: int | None = None,
         load_seconds: float | None = None,
     ) -> None:
-        """Adds a token: routes (layers, k) and the router's probabilities (layers, experts)."""
+        """Adds one decoded token: its routes (layers, k) and probabilities (layers, experts).
+
+        The probabilities are those of the router for all experts.
+        """
         if not self._lengths:
             self.begin()
         self._lengths[-1] += 1

@@ -24,7 +24,7 @@ from sharpi.model.norm import Norm, load_norm
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.cpu.library import dequantise_rows
-from sharpi.ops.interface import AttentionShape, HeadGate, Matrix, Ops, StackedMatrix, X
+from sharpi.ops.interface import AttentionShape, Matrix, Ops, StackedMatrix, X
 from sharpi.ops.recurrent import RecurrentShape
 
 
@@ -103,7 +103,6 @@ class LatentAttentionSettings(Struct, frozen=True):
             compress=tensors.matrix("attn_kv_a_mqa", (latent + self.rotated_dim, hidden)),
             latent_norm=load_norm(tensors, "attn_kv_a_norm", self.norm_epsilon, latent),
             matrices=load_head_matrices(tensors, heads, self.plain_dim, self.value_dim, latent),
-            gate=tensors.optional_matrix("attn_gate", (heads, hidden)),
             output=tensors.matrix("attn_output", (hidden, heads * self.value_dim)),
             indexer=self._load_indexer(tensors),
         )
@@ -143,7 +142,6 @@ class LatentAttention(Struct, frozen=True):
     compress: Matrix  # computes [latent, part to be rotated] of a position
     latent_norm: Norm
     matrices: HeadMatrices
-    gate: Matrix | None  # of each head's result
     output: Matrix
     indexer: Indexer | None
 
@@ -159,11 +157,7 @@ class LatentAttention(Struct, frozen=True):
         is_indexed = self.indexer is not None or s.takes_choice is not None
         chosen = angles.chosen if is_indexed else None
         attended = ops.attention(query, key, None, s.kv_shape, chosen=chosen)
-        mixed = ops.head_linear(attended, self.matrices.values)
-        if self.gate is None:
-            return mixed
-        (gate,) = ops.linear(h, [self.gate])
-        return ops.gate_heads(gate, mixed, HeadGate.SIGMOID)
+        return ops.head_linear(attended, self.matrices.values)
 
     def _project(self, ops: Ops[X], h: X, angles: Angles[X]) -> tuple[X, X]:
         """Returns the queries of all heads, and the concatenated latent vector and rotary part.

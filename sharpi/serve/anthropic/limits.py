@@ -26,7 +26,10 @@ _KEY = re.compile(rf"(?:^|, )({'|'.join((*_ENFORCED, *_NOTES))}): ")
 
 
 def with_limits(schema: Any) -> Any:
-    """Returns a copy of a schema, with keywords that it lacks from its descriptions."""
+    """Returns a copy of a schema with the limits in its descriptions added as keywords.
+
+    Keywords that the schema already has keep their values.
+    """
     if isinstance(schema, list):
         return [with_limits(each) for each in schema]
     if not isinstance(schema, dict):

@@ -118,7 +118,10 @@ class ClientConnection:
     status: int | None
 
     async def run(self, app: ASGIApp, body: bytes) -> None:
-        """Runs the application with a whole body; raises its error, or ClientDisconnected."""
+        """Runs the application with the complete body until the response ends.
+
+        Raises ClientDisconnected, or the application's error.
+        """
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:

@@ -12,6 +12,9 @@ constexpr int kUsesOfAll = 2;  // routes per expert in a batch that probably use
 // see whether that has changed.
 constexpr float kLeastWorth = 0.25f, kWorthRate = 1.f / 32;
 constexpr int kFirstProbe = 16, kLastProbe = 1024;  // steps between two probes
+// Until that many of the latest prefetches were used, those that are not used stay within a small
+// share of the misses, and a few experts of each layer.
+constexpr float kProvenWorth = 0.5f, kWasteOfMisses = 0.08f, kWasteOfLayer = 2.f;
 
 }  // namespace
 
@@ -31,13 +34,16 @@ ExpertFeed::ExpertFeed(ExpertStore& store, std::unique_ptr<Predictor> predictor,
     if (before >= 0) next_[before] = layer;
     else first = layer;
     before = last_layer_ = layer;
+    most_waste_ += kWasteOfLayer;
   }
+  waste_left_ = most_waste_;
   if (last_layer_ >= 0) next_[last_layer_] = first;
 }
 
 void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, StepKind kind) {
   if (has_failed() || !tokens) return;
   note_requested(layer, routes, tokens, k);
+  if (predictor_ && kind != StepKind::Batch) earn_waste(layer, routes, tokens * k);
   store_.acquire(layer, routes, tokens, k, kind == StepKind::Batch, phase(), requested_);
   if (kind == StepKind::Batch) {
     predicted_[layer].clear(), prefetched_[layer].clear();
@@ -50,6 +56,12 @@ void ExpertFeed::acquire(int layer, const int32_t* routes, int tokens, int k, St
   learn(layer, routes, tokens, k, kind);
   const bool knows_better = uses_router_ && layer != last_layer_;
   if (predicts_ && kind <= StepKind::Tokens && !knows_better) predict(next_[layer]);
+}
+
+void ExpertFeed::earn_waste(int layer, const int32_t* experts, int count) {
+  const auto is_missed = [&](int32_t e) { return !store_.is_ready(layer, e); };
+  const auto misses = std::count_if(experts, experts + count, is_missed);
+  waste_left_ = std::min(most_waste_, waste_left_ + kWasteOfMisses * float(misses));
 }
 
 // Notes the experts that other ranks have and that are in no buffer here; a free slot is filled
@@ -92,7 +104,10 @@ void ExpertFeed::score_prediction(int layer, const int32_t* experts, int count) 
     counts_.used += std::find(experts, e, *e) == e;
   counts_.predicted += int64_t(predicted.size());
   for (int32_t e : predicted) counts_.right += is_used(e);
-  for (int32_t e : prefetched_[layer]) worth_ += (float(is_used(e)) - worth_) * kWorthRate;
+  for (int32_t e : prefetched_[layer]) {
+    worth_ += (float(is_used(e)) - worth_) * kWorthRate;
+    waste_left_ += is_used(e);
+  }
   predicted.clear(), prefetched_[layer].clear();
 }
 
@@ -139,12 +154,16 @@ void ExpertFeed::predict_all(int layer) {
 void ExpertFeed::predict_routes(int layer, const int32_t* experts, int count) {
   if (!predicts_ || has_failed() || !store_.num_experts(layer)) return;
   predicted_[layer].assign(experts, experts + count);
-  prefetched_[layer].clear();
-  if (!remote_) return store_.prefetch(layer, experts, count, prefetched_[layer]);
-  own_.clear();  // experts of other ranks are not read
-  for (int i = 0; i < count; i++)
-    if (remote_->rank_of(layer, experts[i]) < 0) own_.push_back(experts[i]);
+  prefetched_[layer].clear(), own_.clear();
+  int left = worth_ >= kProvenWorth ? count : int(waste_left_);
+  for (int i = 0; i < count && left > 0; i++) {
+    // experts of other ranks are not read
+    if (is_ready(layer, experts[i]) || (remote_ && remote_->rank_of(layer, experts[i]) >= 0))
+      continue;
+    own_.push_back(experts[i]), left--;
+  }
   store_.prefetch(layer, own_.data(), int(own_.size()), prefetched_[layer]);
+  waste_left_ = std::max(0.f, waste_left_ - float(prefetched_[layer].size()));
 }
 
 bool ExpertFeed::begin_step(bool may_predict, bool is_prompt) {

@@ -75,6 +75,7 @@ class ExpertFeed {
 
  private:
   void note_requested(int layer, const int32_t* routes, int tokens, int k);
+  void earn_waste(int layer, const int32_t* experts, int count);
   void learn(int layer, const int32_t* routes, int tokens, int k, StepKind kind);
   void score_prediction(int layer, const int32_t* experts, int count);
   void predict(int layer);
@@ -95,8 +96,9 @@ class ExpertFeed {
   std::vector<int8_t> requested_;       // ranks, by expert of the step's layer; empty without any
   std::vector<int32_t> sequences_{-1};  // whose routes each history of the predictor holds
   std::vector<int> histories_{0};       // of each row of the step
-  float worth_ = 0.5f;                  // the fraction of the latest prefetches that was used
-  int probe_every_ = 0, until_probe_ = 0;  // steps
+  float worth_ = 0.45f;                 // the fraction of the latest prefetches that was used
+  float waste_left_ = 0.f, most_waste_ = 0.f;  // experts that may yet be prefetched in vain
+  int probe_every_ = 0, until_probe_ = 0;      // steps
   FeedCounts counts_;
   bool predicts_ = true, is_prompt_ = false;
   std::atomic<bool> failed_{false};
