@@ -24,7 +24,9 @@ from sharpi.settings import F16_TYPES
 
 # The released sizes.
 _LIGHTNING = IndexShape(64, 128, 0.011, 2048)
-_LATENT = AttentionShape(0, 128, 1, 576, 512, 0.04, values_in_keys=True, index=_LIGHTNING)
+_LATENT = AttentionShape(
+    0, 128, 1, 576, 512, 0.04, values_in_keys=True, index=_LIGHTNING, is_sparse=True
+)
 _BLOCKS = IndexShape(4, 128, 1.0, 16, block=128, num_local=1, is_joint=False)
 FAMILIES = {
     "deepseek32": _LATENT,
@@ -87,10 +89,11 @@ def measure(name: str, options: argparse.Namespace, pool: ThreadPool) -> None:
             own.append(clock() - start)
     full, sparse = (1e3 * statistics.median(own) for own in times)
     chosen, key = _bytes_read(shape)
+    keys = options.depth * key
     whole = kv_bytes([replace(shape, index=None)], options.depth)
     print(
         f"{name:11} {full:8.2f} ms against {sparse:7.2f}: {full / sparse:5.2f} x; reads"
-        f" {chosen / 1e6:.1f} of {whole / 1e6:.1f} MB,{options.depth * key / 1e6:.1f} of index keys"
+        f" {chosen / 1e6:.1f} of {whole / 1e6:.1f} MB, {keys / 1e6:.1f} of index keys"
     )
 
 

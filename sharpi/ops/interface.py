@@ -187,6 +187,7 @@ class AttentionShape(Struct, frozen=True):
     is_chunked: bool = False  # windows start at multiples of their size (chunked attention)
     values_in_keys: bool = False  # the first `value_dim` values of a key are its value
     index: IndexShape | None = None  # of the layer's own indexer, whose keys are in the KV cache
+    is_sparse: bool = False  # an indexer, the layer's own or an earlier one's, chooses positions
 
 
 class RopeTable(Struct, frozen=True):

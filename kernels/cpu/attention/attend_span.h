@@ -97,15 +97,22 @@ class SpanAttention {
     const Queries &first = groups.front(), &last = groups.back();
     const int begin = first_page_at(step, first, span), end = end_of(step, last, span);
     for (int at = begin; at < end; at += kPage) {
-      const PageView page = view(step, first, at, head);
+      const Visible range = in_page(step, groups, at);
+      const PageView page = in_panels(view(step, first, at, head), range);
       const uint8_t* next = at + kPage < end ? view(step, first, at + kPage, head).keys : after;
-      Unpacked unpacked = unpack(page, in_page(step, groups, at));
+      Unpacked unpacked = unpack(page, range);
       for (const Queries& q : groups) {
         if (at < first_page_at(step, q, span) || at >= end_of(step, q, span)) continue;
         attend_page(step, q, at, page, unpacked, next);
         next = nullptr;
       }
     }
+  }
+
+  // Turns the rows of keys from `rows` on to a page's keys at `to`.
+  void turn_rows(const uint8_t* rows, int count, uint8_t* to) const {
+    vectors_.turn_rows(reinterpret_cast<const uint16_t*>(rows), p_.cache.key_dim, {0, count},
+                       reinterpret_cast<uint16_t*>(to));
   }
 
   // Attends groups of queries to the first `count` positions of a page; they all see these.
@@ -183,6 +190,15 @@ class SpanAttention {
     const Queries& last = groups.back();
     return {std::max(first_visible(step, groups.front().tokens[0]) - at, 0),
             std::min(step.slot(last.tokens[last.count - 1]) - at + 1, kPage)};
+  }
+
+  // Returns a page whose keys lie as kernels read them.
+  PageView in_panels(const PageView& page, Visible range) const {
+    if (!p_.cache.in_rows) return page;
+    uint8_t* memory = page_scratch(kv_key_bytes(p_.cache));
+    vectors_.turn_rows(reinterpret_cast<const uint16_t*>(page.keys), p_.cache.key_dim, range,
+                       reinterpret_cast<uint16_t*>(memory));
+    return {memory, page.values};
   }
 
   KvPage kv_page(const PageView& page) const {

@@ -53,6 +53,8 @@ struct KvLayer {
   // The size of the blocks that a Hadamard transform rotates, a power of two; 0: none are.
   int32_t key_rotation, value_rotation;
   int32_t page_bytes;  // of all that the layer stores; keys and values of these heads may be a part
+  int32_t in_rows;     // f16 keys are rows [64][key_dim] instead, for reads of single positions
+  int32_t reserved;
 };
 
 // Returns the number of f16 scales, or of scales and minimums, of a row of `dim` numbers.

@@ -156,10 +156,23 @@ class ChosenAttention : public Stage {
     return {at, p_.cache.values_in_keys ? nullptr : at + kv_key_bytes(p_.cache)};
   }
   void copy(const Step& step, int token, int head, int from, int count, const PageView& to) const {
+    if (p_.cache.in_rows) return copy_rows(step, token, head, from, count, to);
     for (int i = 0; i < count; i++) {
       const int at = position(token, head, from + i);
       copy_({page_of(p_.cache, step.page_at(token, at), head), at % kPage}, {to, i});
     }
+  }
+
+  void copy_rows(const Step& step, int token, int head, int from, int count,
+                 const PageView& to) const {
+    const size_t bytes = kv_key_bytes(p_.cache) / kPage;
+    uint8_t* rows = page_scratch(kPage * bytes);
+    for (int i = 0; i < count; i++) {
+      const int at = position(token, head, from + i);
+      const PageView page = page_of(p_.cache, step.page_at(token, at), head);
+      memcpy(rows + i * bytes, page.keys + at % kPage * bytes, bytes);
+    }
+    span_.turn_rows(rows, count, to.keys);
   }
 
   const AttentionParams p_;

@@ -15,7 +15,8 @@ class KvStore : public Stage {
   KvStore(const KvStoreParams& params, const Isa& isa)
       : p_(params),
         vectors_(*isa.vectors),
-        keys_(key_ops(params.cache, params.precision, vectors_)),
+        store_key_(params.cache.in_rows ? vectors_.values[kv_layout(KvType::F16, false)].store
+                                        : key_ops(params.cache, params.precision, vectors_).store),
         values_(value_ops(params.cache, params.precision, vectors_)) {}
   int num_tasks(const Step& step) const override { return count_page_runs(step) * p_.cache.heads; }
 
@@ -27,8 +28,8 @@ class KvStore : public Stage {
       const int position = step.slot(token), at = position % kPage;
       const PageView view = page_of(c, step.page_at(token, position), head);
       const size_t row = size_t(token) * c.heads + head;
-      keys_.store(rotated(p_.keys + row * c.key_dim, c.key_dim, c.key_rotation), c.key_dim, at,
-                  view.keys);
+      store_key_(rotated(p_.keys + row * c.key_dim, c.key_dim, c.key_rotation), c.key_dim, at,
+                 view.keys);
       if (c.values_in_keys) continue;
       values_.store(rotated(p_.values + row * c.value_dim, c.value_dim, c.value_rotation),
                     c.value_dim, at, view.values);
@@ -47,7 +48,7 @@ class KvStore : public Stage {
 
   const KvStoreParams p_;
   const VectorOps& vectors_;
-  const KeyOps& keys_;
+  void (*const store_key_)(const float* key, int dim, int at, uint8_t* keys);
   const ValueOps& values_;
 };
 

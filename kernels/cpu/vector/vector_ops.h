@@ -125,6 +125,8 @@ struct VectorOps {
   ValueOps values[kNumKvLayouts];
   // Attends queries to a page: scores, softmax, weighted sums.
   void (*attend_page)(const PageAttention&, const KeyOps&, const ValueOps&);
+  // Turns the positions in `range`, each a row of f16 (dim, a multiple of 16), to a page's keys.
+  void (*turn_rows)(const uint16_t* rows, int dim, Visible range, uint16_t* keys);
   // out = the orthonormal Hadamard transform of each block of x (n)
   void (*rotate)(const float* x, float* out, int n, int block);
   // Merges one query's partial result (over later positions) into the result so far.

@@ -110,6 +110,21 @@ void rope(float* head, const float* cosines, const float* sines, int half, bool 
   });
 }
 
+void turn_rows(const uint16_t* rows, int dim, Visible range, uint16_t* keys) {
+  const size_t panel = size_t(kPanel) * dim;
+  for (int p = range.begin / kPanel; p * kPanel < range.end; p++)
+    for (int d = 0; d < dim; d += kLanes) {
+      F32x16 tile[kPanel];
+      const uint16_t* from = rows + p * panel + d;
+      for (int i = 0; i < kPanel; i++, from += dim) {
+        __builtin_prefetch(from + panel, 0, 2);  // the next panel, or page
+        tile[i] = load_half(from);
+      }
+      transpose(tile);
+      for (int i = 0; i < kLanes; i++) store_half(keys + p * panel + (d + i) * kPanel, tile[i]);
+    }
+}
+
 void merge(SoftmaxState& into, float* sums, const SoftmaxState& part, const float* part_sums,
            int n) {
   if (part.total == 0) return;
@@ -140,8 +155,9 @@ constexpr void add_packed(VectorOps& ops) {
 }
 
 constexpr VectorOps make_vector_ops(const char* name) {
-  VectorOps ops{name,        rms_norm, gated, add_scaled, rope,       {},        {},
-                attend_page, rotate,   merge, convolve,   delta_step, scan_step, unit_length};
+  VectorOps ops{name,  rms_norm, gated,       add_scaled, rope,
+                {},    {},       attend_page, turn_rows,  rotate,
+                merge, convolve, delta_step,  scan_step,  unit_length};
   const int f16 = kv_layout(KvType::F16, false);
   ops.keys[f16] = {takes_all, store_key_f16, prepare_floats, nullptr, half_scores};
   ops.values[f16] = {takes_all, store_value_f16, nullptr, half_values};

@@ -154,8 +154,7 @@ class LatentAttention(Struct, frozen=True):
         query = self._absorb(ops, queries, angles)
         if s.temperature is not None:
             query = s.temperature.apply(ops, query)
-        is_indexed = self.indexer is not None or s.takes_choice is not None
-        chosen = angles.chosen if is_indexed else None
+        chosen = angles.chosen if s.kv_shape.is_sparse else None
         attended = ops.attention(query, key, None, s.kv_shape, chosen=chosen)
         return ops.head_linear(attended, self.matrices.values)
 
@@ -220,8 +219,10 @@ class LatentAttentionReader:
     def layer(self, index: int) -> LatentAttentionSettings:
         shape, rope = self._shape(index), self._rope() if self._rotates else None
         index_rope = rope and replace(rope, is_interleaved=not self._rotates_index_halves)
+        source = self._choosing_layer(index)
         if index in self._indexed:
             shape = with_index(self._reader, shape, index_rope, is_joint=True)
+        shape = replace(shape, is_sparse=index in self._indexed or source is not None)
         return LatentAttentionSettings(
             kv_shape=shape,
             rope=rope,
@@ -233,7 +234,7 @@ class LatentAttentionReader:
             value_dim=self._value_dim,
             temperature=self._temperature,
             index_rope=index_rope,
-            takes_choice=self._choosing_layer(index),
+            takes_choice=source,
         )
 
     def _shape(self, layer: int) -> AttentionShape:

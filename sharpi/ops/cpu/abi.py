@@ -43,7 +43,7 @@ class KvLayerParams(Structure):
         ("data", c_void_p), ("heads", c_int32), ("key_dim", c_int32), ("value_dim", c_int32),
         ("value_stride", c_int32), ("values_in_keys", c_int32), ("key_type", c_int32),
         ("value_type", c_int32), ("key_rotation", c_int32), ("value_rotation", c_int32),
-        ("page_bytes", c_int32),
+        ("page_bytes", c_int32), ("in_rows", c_int32), ("reserved", c_int32),
     )  # fmt: skip
 
 

@@ -93,6 +93,11 @@ def attention_bytes(shape: AttentionShape, types: KvTypes) -> int:
     return PAGE_POSITIONS * shape.num_kv_heads * row
 
 
+def reads_rows(shape: AttentionShape, types: KvTypes) -> bool:
+    """Returns True if kernels can read the layer's keys row by row, as sparse attention wants."""
+    return types.keys == "f16" and shape.values_in_keys and shape.key_dim % 16 == 0
+
+
 def kv_bytes(
     shapes: Iterable[AttentionShape],
     num_positions: int,

@@ -13,6 +13,7 @@ from sharpi.ops.cpu.kv_cache import (
     KV_FORMATS,
     KvCache,
     attention_bytes,
+    reads_rows,
     rotation_sizes,
     value_stride,
 )
@@ -122,6 +123,7 @@ class AttentionRecorder(Tape):
             key_rotation=key_rotation,
             value_rotation=value_rotation,
             page_bytes=pages.shape[1],
+            in_rows=shape.is_sparse and reads_rows(shape, types),
         )
 
     def _store(self, k: Buffer, v: Buffer | None, layer: abi.KvLayerParams) -> None:
