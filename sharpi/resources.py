@@ -28,15 +28,17 @@ def install_command(extra: str = "") -> str:
 @cache
 def models_folder() -> Path:
     """Returns the folder with the `<architecture>.toml` specs and `demo/`."""
-    checkout = _CHECKOUT / "models"
-    return checkout if is_checkout() else _PACKAGE / "models"
+    return _root() / "models"
 
 
 @cache
 def kernels_folder() -> Path:
     """Returns the folder with `quant_blocks.h` and the CUDA sources in `cuda/`."""
-    checkout = _CHECKOUT / "kernels"
-    return checkout if is_checkout() else _PACKAGE / "kernels"
+    return _root() / "kernels"
+
+
+def _root() -> Path:
+    return _CHECKOUT if is_checkout() else _PACKAGE
 
 
 def page_folder() -> Path:

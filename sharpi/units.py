@@ -36,6 +36,11 @@ def format_count(count: int) -> str:
     return str(count)
 
 
+def plural(count: int, noun: str) -> str:
+    """Returns a number with its noun: `1 token`, `2 tokens`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def format_time(seconds: float) -> str:
     """Returns seconds since 1970 as local time: `2026-11-28 22:20`."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -14,6 +14,7 @@ from sharpi.cli.output.terminal import print_note
 from sharpi.errors import UsageError
 from sharpi.settings import USUAL_DRAFTS, ExpertConfig, RunConfig, SpeculationConfig
 from sharpi.settings.speculation import KINDS
+from sharpi.units import plural
 
 
 class OptionSources:
@@ -88,13 +89,9 @@ def _of_gpus(config: RunConfig) -> Iterator[_Conflict]:
     for name, value in needs_gpu.items():
         yield config.device == "cpu" and bool(value), "device", name, "the other needs a GPU"
     several = bool(gpus) and 1 < sizes != gpus
-    yield several, "device", "vram", f"{sizes} sizes for {_gpus(gpus)}"
-    yield 0 < gpus < shares, "device", "tensor_split", f"{shares} shares for {_gpus(gpus)}"
-    yield 1 < sizes < shares, "vram", "tensor_split", f"{shares} shares for {_gpus(sizes)}"
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
+    yield several, "device", "vram", f"{sizes} sizes for {plural(gpus, 'GPU')}"
+    yield 0 < gpus < shares, "device", "tensor_split", f"{shares} shares for {plural(gpus, 'GPU')}"
+    yield 1 < sizes < shares, "vram", "tensor_split", f"{shares} shares for {plural(sizes, 'GPU')}"
 
 
 def _of_experts(config: RunConfig, sources: OptionSources) -> Iterator[_Conflict]:

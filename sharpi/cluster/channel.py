@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from ctypes import c_void_p
 from enum import IntEnum
 from functools import cache
@@ -46,10 +46,8 @@ class IdleInhibitor(Closing):
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Keeps the CPU core awake within the context, for at most a tenth of a second."""
-        if self._handle is None:
-            yield
-            return
-        _library().sharpi_awake_begin(self._handle)
+        if self._handle is not None:
+            _library().sharpi_awake_begin(self._handle)
         try:
             yield
         finally:
@@ -115,10 +113,7 @@ class Message(NamedTuple):
 
 
 def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
-    """Returns a message's kind, its number, and the length of its body in bytes.
-
-    Raises ClusterError if the header is not one of this version of sharpi.
-    """
+    """Returns a message's kind, number and length of body; raises ClusterError for others."""
     magic, version, kind, number, length = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or kind not in Kind._value2member_map_:
         raise ClusterError("a message came that is not sharpi's; all ranks need the same version")
@@ -166,10 +161,7 @@ class Channel(Closing):
         ]
 
     def start(self, monitor: HeartbeatMonitor, source: int, target: int) -> None:
-        """Starts sending to rank `target` and receiving from rank `source`.
-
-        Reports failures to `monitor`.
-        """
+        """Starts to send to rank `target` and receive from `source`; failures go to `monitor`."""
         self._monitor, self._source, self._target = monitor, source, target
         self._idle_inhibitor = IdleInhibitor()
         for thread in self._threads:
@@ -189,10 +181,8 @@ class Channel(Closing):
     def receive(self) -> Message:
         """Waits for the next message; raises ClusterError once the group is broken."""
         start = time.perf_counter()
-        if self._waits_briefly and self._idle_inhibitor is not None and self._inbox.empty():
-            with self._idle_inhibitor.waiting():
-                message = self._inbox.get()
-        else:
+        inhibitor = self._idle_inhibitor if self._waits_briefly and self._inbox.empty() else None
+        with inhibitor.waiting() if inhibitor else nullcontext():
             message = self._inbox.get()
         self._waits_briefly = time.perf_counter() - start < _AWAKE_SECONDS
         if isinstance(message, str):
@@ -200,16 +190,14 @@ class Channel(Closing):
         return message
 
     def fail(self, fault: str) -> None:
-        """Makes waiting and later calls of `receive` and `send` raise ClusterError with `fault`.
-
-        Any thread may call it.
-        """
+        """Makes `receive` and `send`, also waiting ones, raise ClusterError with `fault`."""
         self._fault = fault
         while True:
             try:
                 return self._inbox.put_nowait(fault)
             except queue.Full:
-                self._drop_one()
+                with suppress(queue.Empty):
+                    self._inbox.get_nowait()
 
     def close(self) -> None:
         """Sends the queued messages, then waits a few seconds for the source rank to close, too."""
@@ -223,12 +211,6 @@ class Channel(Closing):
         if self._idle_inhibitor is not None:
             self._idle_inhibitor.close()
 
-    def _drop_one(self) -> None:
-        try:
-            self._inbox.get_nowait()
-        except queue.Empty:
-            return
-
     def raise_if_failed(self) -> None:
         if self._fault is not None:
             raise ClusterError(self._fault)
@@ -237,11 +219,10 @@ class Channel(Closing):
         try:
             while (item := self._outbox.get()) is not None:
                 if isinstance(item, _Transfer):
-                    self._end(item)
-                    continue
-                self._send(item)
-                with self._unsent_lock:
-                    self._unsent -= 1
+                    item.work.wait()
+                    self._count_sent(item.data, item.start)
+                else:
+                    self._send(item)
         except Exception as error:
             self._lost(self._target, error)
 
@@ -258,33 +239,31 @@ class Channel(Closing):
                 self._lost(self._target, error)
                 return message
 
-    def _end(self, transfer: _Transfer) -> None:
-        transfer.work.wait()
-        self._count_sent(len(transfer.data), transfer.start)
-
     def _send(self, message: Message) -> None:
         tensor, start = self._tensor(message), time.perf_counter()
         for frame in tensor.split(FRAME_BYTES):
             self._group.send([frame], self._target, _TAG).wait()
-        self._count_sent(len(tensor), start)
+        self._count_sent(tensor, start)
+        with self._unsent_lock:
+            self._unsent -= 1
 
     def _tensor(self, message: Message) -> Any:
         data = bytearray(message.header())
         data += message.body
         return self._torch.frombuffer(data, dtype=self._torch.uint8)
 
-    def _count_sent(self, num_bytes: int, start: float) -> None:
+    def _count_sent(self, data: Any, start: float) -> None:
         self.stats.send_seconds += time.perf_counter() - start
         self.stats.num_sent += 1
-        self.stats.sent_bytes += num_bytes
+        self.stats.sent_bytes += len(data)
 
     def _receive_all(self) -> None:
         try:
-            kind = None
-            while kind is not Kind.CLOSE:
-                message = self._receive()
-                kind = message.kind
+            message = self._receive()
+            while message.kind is not Kind.CLOSE:
                 self._inbox.put(message)
+                message = self._receive()
+            self._inbox.put(message)
         except Exception as error:
             self._lost(self._source, error)
 

@@ -96,10 +96,7 @@ class Group(Closing):
         self._monitor.start()
 
     def start(self, ring: Sequence[int]) -> None:
-        """Starts the channel: each rank of `ring` sends to the next one, the last to the first.
-
-        If a rank outside the ring is lost, the group continues without it.
-        """
+        """Starts the channel: each rank of `ring` sends to the next, the last to the first."""
         assert self._monitor is not None
         others = set(range(self.size)) - set(ring)
         self._monitor.set_optional_ranks(others, lambda rank: self._on_lost(rank))
@@ -108,20 +105,14 @@ class Group(Closing):
             self.channel.start(self._monitor, ring[place - 1], ring[(place + 1) % len(ring)])
 
     def when_lost(self, on_lost: Callable[[int], None]) -> None:
-        """Registers a function to call, on another thread, when a rank outside the ring is lost.
-
-        The argument is the lost rank.
-        """
+        """Registers what another thread calls with the number of a lost rank outside the ring."""
         self._on_lost = on_lost
 
     def request_channel(self, rank: int) -> RequestChannel:
         return RequestChannel(self.torch, rank)
 
     def exchange(self, name: str, own: T) -> list[T]:
-        """Publishes this rank's value under `name`; returns the values of all ranks, in order.
-
-        Raises ClusterError if a rank publishes nothing in time, or a value of another type.
-        """
+        """Publishes a value under `name`; returns those of all ranks, or raises ClusterError."""
         self.publish(name, own)
         return [self.read_value(name, rank, type(own)) for rank in range(self.size)]
 
@@ -130,10 +121,7 @@ class Group(Closing):
         self._store.set(f"{name}/{self.rank}", msgspec.msgpack.encode(value))
 
     def read_value(self, name: str, rank: int, kind: type[T]) -> T:
-        """Waits for the value that `rank` publishes under `name`, and returns it.
-
-        Raises ClusterError if the value does not come in time or is not of type `kind`.
-        """
+        """Waits for a rank's value under `name`; raises ClusterError if none of `kind` comes."""
         data = self._wait_for(f"{name}/{rank}", rank)
         if len(data) > _MAX_VALUE_BYTES:
             raise ClusterError(f"rank {rank} says {len(data)} bytes about its {name}")
@@ -145,10 +133,7 @@ class Group(Closing):
             ) from None
 
     def published_values(self, name: str, kind: type[T]) -> dict[int, T]:
-        """Returns the values that ranks have already published under `name`, by rank.
-
-        Does not wait. Returns an empty dict if the store cannot be reached.
-        """
+        """Returns the values published under `name` so far, by rank; none if the store is lost."""
         try:
             come = [r for r in range(self.size) if self._store.check([f"{name}/{r}"])]
             return {rank: self.read_value(name, rank, kind) for rank in come}

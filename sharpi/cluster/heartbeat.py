@@ -50,10 +50,7 @@ class HeartbeatMonitor(Closing):
             start_native(thread)
 
     def set_optional_ranks(self, ranks: Set[int], on_lost: Callable[[int], None]) -> None:
-        """Makes the loss of any of these ranks no fault.
-
-        If one is lost, the monitor calls `on_lost` with its number instead.
-        """
+        """Makes the loss of any of these ranks no fault, but a call of `on_lost`."""
         self._on_optional_lost = on_lost
         self._optional_ranks = frozenset(ranks)
 
@@ -82,10 +79,7 @@ class HeartbeatMonitor(Closing):
                 self._set("", key=_left(self._rank))
 
     def wait_for_others(self) -> bool:
-        """Waits a short time for all other ranks to leave; returns whether they have left.
-
-        It does not wait after a fault, or without the store, which torchrun may have ended.
-        """
+        """Waits shortly for other ranks to leave, unless there is a fault; True if they did."""
         ranks = set(range(len(self._hosts))) - {self._rank} - self._lost_optional_ranks
         others = [_left(rank) for rank in ranks]
         end = time.monotonic() + LEAVE_SECONDS

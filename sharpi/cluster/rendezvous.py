@@ -50,10 +50,7 @@ def find_interface(name: str | None, peer: str, *, allows_public: bool = False) 
 
 
 def refuse_unknown_name(host: str) -> None:
-    """Raises LinkError if the name servers answer that there is no machine named `host`.
-
-    A name server that does not answer proves nothing, so that is no error here.
-    """
+    """Raises LinkError if name servers answer that no machine has this name."""
     try:
         socket.getaddrinfo(host, None, family=socket.AF_INET)
     except socket.gaierror as error:
@@ -124,20 +121,14 @@ class Rendezvous(Struct, frozen=True):
 
 
 def own_gpu(variables: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """Returns the index of this process's GPU, if torchrun started several processes here.
-
-    Returns an empty tuple if this is the only process on its machine; it may use all GPUs.
-    """
+    """Returns the index of this process's GPU if torchrun started several here, else ()."""
     local = variables.get("LOCAL_RANK", "")
     is_alone = variables.get("LOCAL_WORLD_SIZE", "1") == "1"
     return () if is_alone or not local.isdecimal() else (int(local),)
 
 
 def torchrun_rendezvous(variables: Mapping[str, str] = os.environ) -> Rendezvous | None:
-    """Returns the rendezvous that torchrun's environment variables name.
-
-    Returns None without such variables; raises ClusterError if their values are invalid.
-    """
+    """Returns what torchrun's variables name, None without; raises ClusterError for bad ones."""
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
         return None
     try:
@@ -153,10 +144,7 @@ def torchrun_rendezvous(variables: Mapping[str, str] = os.environ) -> Rendezvous
 
 
 def wait_for_all(store: Any, size: int) -> None:
-    """Polls until all ranks have joined, because torch's blocking wait cannot be interrupted.
-
-    Raises ClusterError after a timeout.
-    """
+    """Polls until all ranks have joined, as torch cannot be interrupted; raises ClusterError."""
     deadline, here = time.monotonic() + EXCHANGE_SECONDS, store.add("here", 1)
     while here < size:
         if time.monotonic() > deadline:
@@ -171,10 +159,7 @@ def wait_for_all(store: Any, size: int) -> None:
 
 
 def membership(store: Any, rendezvous: Rendezvous) -> tuple[int, int, int]:
-    """Returns the group's number at this rendezvous, this process's rank, and the group's size.
-
-    The number tells apart the groups that meet there one after the other.
-    """
+    """Returns the number of the group at this rendezvous, this process's rank, and the size."""
     if rendezvous.rank is None or rendezvous.size is None:
         return _free_rank(store)
     if not rendezvous.is_own:
@@ -198,10 +183,7 @@ def _free_rank(store: Any) -> tuple[int, int, int]:
 
 
 def open_store(distributed: Any, rendezvous: Rendezvous, interface: Interface) -> Any:
-    """Connects to torch's store at the rendezvous; rank 0 creates it, once per process.
-
-    Under torchrun, torchrun has created it.
-    """
+    """Connects to torch's store, which rank 0 creates once per process, or torchrun has created."""
     known = _STORES.get((rendezvous.address, rendezvous.port))
     if known is not None:
         return known

@@ -7,16 +7,14 @@ recursive rule, the first one matches greedily.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from sharpi.constraints.gbnf_parser import (
-    Alternation,
-    Characters,
-    Concatenation,
+    Group,
     Node,
     Reference,
     Repetition,
-    Token,
+    Terminal,
     parse_gbnf,
 )
 from sharpi.errors import GrammarError
@@ -50,29 +48,25 @@ class _Writer:
 
     def _is_terminal(self, node: Node) -> bool:
         return all(
-            symbol.name in self._terminals
-            if isinstance(symbol, Reference)
-            else isinstance(symbol, Characters)
+            symbol.name in self._terminals if isinstance(symbol, Reference) else not symbol.is_token
             for symbol in _symbols(node)
         )
 
     def _text(self, node: Node) -> str:
         """Returns a node in Lark's notation."""
         match node:
-            case Characters(lark) | Token(lark):
+            case Terminal(lark):
                 return lark
             case Reference(name):
                 return self._names[name]
             case Repetition(part, times):
                 return f"({self._text(part)}){times}"
-            case Concatenation(parts):
-                return " ".join(map(self._grouped, parts)) or '""'
-            case Alternation(parts):
-                return " | ".join(map(self._grouped, parts))
+            case Group(parts, separator):
+                return separator.join(map(self._grouped, parts)) or '""'
 
     def _grouped(self, node: Node) -> str:
         text = self._text(node)
-        return f"({text})" if isinstance(node, Concatenation | Alternation) else text
+        return f"({text})" if isinstance(node, Group) else text
 
     def _rule(self, node: Node) -> str:
         """Returns a node of a recursive rule in Lark's notation."""
@@ -81,25 +75,22 @@ class _Writer:
         match node:
             case Repetition(part, times):
                 return f"({self._rule(part)}){times}"
-            case Concatenation(parts):
-                return " ".join(self._joined(parts, Concatenation))
-            case Alternation(parts):
-                return "(" + " | ".join(self._joined(parts, Alternation)) + ")"
+            case Group():
+                written = node.separator.join(self._joined(node))
+                return written if node.separator == " " else f"({written})"
             case _:
                 return self._text(node)
 
-    def _joined(
-        self, parts: Sequence[Node], kind: type[Concatenation] | type[Alternation]
-    ) -> list[str]:
+    def _joined(self, group: Group) -> list[str]:
         """Returns the parts of a rule in Lark's notation, adjacent terminals joined to one."""
         written: list[str] = []
         pending: list[Node] = []
-        for part in (*parts, None):
+        for part in (*group.parts, None):
             if part is not None and self._is_terminal(part):
                 pending.append(part)
                 continue
             if pending:
-                written.append(self._terminal(self._text(kind(tuple(pending)))))
+                written.append(self._terminal(self._text(Group(tuple(pending), group.separator))))
                 pending.clear()
             if part is not None:
                 written.append(f"({self._rule(part)})")
@@ -137,15 +128,15 @@ def _references(node: Node) -> list[str]:
 
 
 def _has_token(node: Node) -> bool:
-    return any(isinstance(symbol, Token) for symbol in _symbols(node))
+    return any(isinstance(symbol, Terminal) and symbol.is_token for symbol in _symbols(node))
 
 
-def _symbols(node: Node) -> Iterator[Node]:
-    """Yields the Characters, Token and Reference nodes within a node, in order."""
+def _symbols(node: Node) -> Iterator[Terminal | Reference]:
+    """Yields the terminals and references within a node, in order."""
     match node:
         case Repetition(part, _):
             yield from _symbols(part)
-        case Concatenation(parts) | Alternation(parts):
+        case Group(parts):
             for part in parts:
                 yield from _symbols(part)
         case _:

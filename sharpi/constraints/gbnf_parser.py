@@ -7,7 +7,7 @@ supported, negated tokens are not.
 import json
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -27,10 +27,7 @@ def literal(text: str) -> str:
 
 
 def character_set(text: str) -> str:
-    """Returns Lark's regular expression for the text between the brackets of a GBNF set.
-
-    Raises ValueError for an empty set or an invalid escape.
-    """
+    """Returns Lark's regular expression of a set in GBNF; raises ValueError for invalid ones."""
     is_negated = text.startswith("^")
     chars = _characters(text[is_negated:])
     if not chars:
@@ -70,16 +67,11 @@ def _code(char: str) -> str:
     return f"\\x{{{ord(char):x}}}"
 
 
-class Characters(Struct, frozen=True):
-    """A terminal: a string, or one character of a set, in Lark's notation."""
+class Terminal(Struct, frozen=True):
+    """A string or one character of a set, or one token as `<[7]>`, in Lark's notation."""
 
     lark: str
-
-
-class Token(Struct, frozen=True):
-    """A terminal that is one token of the vocabulary, as `<[7]>` or `<think>`."""
-
-    lark: str
+    is_token: bool = False
 
 
 class Reference(Struct, frozen=True):
@@ -88,16 +80,11 @@ class Reference(Struct, frozen=True):
     name: str
 
 
-class Concatenation(Struct, frozen=True):
-    """A sequence of parts."""
+class Group(Struct, frozen=True):
+    """Parts in a row, or alternatives of which one matches."""
 
     parts: tuple["Node", ...]
-
-
-class Alternation(Struct, frozen=True):
-    """Alternatives, of which one matches."""
-
-    parts: tuple["Node", ...]
+    separator: Literal[" ", " | "]
 
 
 class Repetition(Struct, frozen=True):
@@ -107,7 +94,7 @@ class Repetition(Struct, frozen=True):
     times: str  # in Lark's notation: `*`, `+`, `?`, `{2,3}`
 
 
-Node: TypeAlias = Characters | Token | Reference | Concatenation | Alternation | Repetition
+Node: TypeAlias = Terminal | Reference | Group | Repetition
 
 
 _MAX_DEPTH = 50
@@ -160,7 +147,7 @@ class _Parser:
         while self._take_sign("|"):
             self._skip_lines()
             parts.append(self._concatenation(depth))
-        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
+        return parts[0] if len(parts) == 1 else Group(tuple(parts), " | ")
 
     def _concatenation(self, depth: int) -> Node:
         parts: list[Node] = []
@@ -171,7 +158,7 @@ class _Parser:
             if part is None:
                 break
             parts.append(self._repeated(part))
-        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+        return parts[0] if len(parts) == 1 else Group(tuple(parts), " ")
 
     def _part(self, depth: int) -> Node | None:
         if (text := self._take("text")) is not None:
@@ -179,11 +166,11 @@ class _Parser:
         if (members := self._take("set")) is not None:
             return self._lark(character_set, members)
         if (token := self._take("token")) is not None:
-            return Token(token)
+            return Terminal(token, is_token=True)
         if (name := self._take("name")) is not None:
             return Reference(name)
         if self._take_sign("."):
-            return Characters(ANY)
+            return Terminal(ANY)
         return self._group(depth) if self._take_sign("(") else None
 
     def _group(self, depth: int) -> Node:
@@ -217,9 +204,9 @@ class _Parser:
             raise self._fault(f"a repetition of {low} to {high} times")
         return f"{{{low},{high}}}" if lexeme["comma"] else f"{{{low}}}"
 
-    def _lark(self, write: Callable[[str], str], text: str) -> Characters:
+    def _lark(self, write: Callable[[str], str], text: str) -> Terminal:
         try:
-            return Characters(write(text))
+            return Terminal(write(text))
         except ValueError as error:
             raise self._fault(str(error)) from error
 

@@ -75,10 +75,7 @@ class GrammarConstraint:
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> TokenMask:
-        """Returns the mask of the tokens that continue the grammar.
-
-        Raises GrammarError if the parser exceeds llguidance's limits.
-        """
+        """Returns the mask of tokens that continue the grammar; raises GrammarError at limits."""
         if not self._is_fresh:
             self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
             self._check()

@@ -80,10 +80,7 @@ class Grammars:
         return self.json_schema({"type": "object"})
 
     def json_schema(self, schema: Mapping[str, Any] | bool) -> GrammarConstraint:
-        """Returns a constraint that allows JSON of a schema, with properties in its order.
-
-        What llguidance cannot enforce is named by the constraint's `unenforced`.
-        """
+        """Returns a constraint of JSON by a schema; its `unenforced` names what has no effect."""
         grammar = grammar_of_schema(schema)
         try:
             return self._constraint(grammar, is_json=True)

@@ -70,10 +70,7 @@ def grammar_of_schema(schema: Mapping[str, Any] | bool, *, has_conditions: bool 
 
 
 def rewritten_schema(schema: Mapping[str, Any], *, has_conditions: bool = True) -> dict[str, Any]:
-    """Returns a schema with conditions as alternatives, and without patterns that cannot be used.
-
-    Raises GrammarError if the schema is malformed.
-    """
+    """Returns a schema that llguidance can use; raises GrammarError for a malformed one."""
     try:
         return _Rewriting(has_conditions).document(dict(schema))
     except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:

@@ -29,10 +29,7 @@ class MarkerMatcher:
         return self._tokenizer.encode_inside(self._marker)
 
     def feed(self, token: int) -> bool:
-        """Reads the next token and returns whether it completes the marker.
-
-        After a complete marker, the search restarts.
-        """
+        """Reads the next token; returns whether it completes the marker, and starts anew then."""
         text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
         is_complete = self._spelling in text
         self._num_seen = 0 if is_complete else _overlap(text, self._spelling)

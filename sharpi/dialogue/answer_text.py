@@ -110,10 +110,7 @@ class AnswerText:
             yield None
 
     def _cut(self, markers: Collection[str]) -> tuple[str, str | None]:
-        """Returns the text before the first of `markers`, and that marker; None without a marker.
-
-        Of two markers at the same position, the longer one counts, and is waited for.
-        """
+        """Returns the text before the first marker, and the longest one there, or None."""
         rest = self.rest
         found = [(at, -len(marker), marker) for marker in markers if (at := rest.find(marker)) >= 0]
         if not found:

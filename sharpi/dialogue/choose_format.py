@@ -5,9 +5,14 @@ import json
 from sharpi.dialogue.answer_text import AnswerText, CallArguments, CallBegin, Calls
 from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.harmony import Harmony
-from sharpi.dialogue.formats.json_calls import HERMES, JSON_NOTATIONS, JsonCalls
+from sharpi.dialogue.formats.json_calls import (
+    HERMES,
+    JSON_NOTATIONS,
+    LIST_BEGIN,
+    JsonCalls,
+    PythonCalls,
+)
 from sharpi.dialogue.formats.named_calls import NAMED_NOTATIONS, NamedCalls, OlderMistral
-from sharpi.dialogue.formats.python_calls import LIST_BEGIN, PythonCalls
 from sharpi.dialogue.formats.tagged_calls import TAG_NOTATIONS, TaggedCalls
 from sharpi.dialogue.template_capabilities import PROBE_CALL, ShownCall
 from sharpi.dialogue.tool_format import ToolFormat
@@ -50,11 +55,7 @@ _NOT_READ = (2, 0)
 
 
 def _distance(form: ToolFormat, shown: ShownCall) -> tuple[int, int]:
-    """Returns how far a format is from the call that a template renders; the least is the best.
-
-    A format that reads it is better, then one that writes it the same, then one that leaves less
-    text.
-    """
+    """Returns how badly a format reads and writes a shown call, then how much text it leaves."""
     left = [each for answer in shown.answers if (each := _left(form, answer)) is not None]
     if not left:
         return _NOT_READ

@@ -20,7 +20,6 @@ from sharpi.dialogue.template_capabilities import (
     TemplateCapabilities,
     probe_template,
 )
-from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
@@ -39,12 +38,6 @@ To call one, write exactly this, with the function's own name and arguments:
 
 {sample}"""
 _SAMPLE = [("function_name", {"argument_name": "value"})]
-
-
-def tool_instruction(form: ToolFormat, tools: Sequence[Tool]) -> str:
-    """Returns text for the system message that lists the tools and shows how to call one."""
-    lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
-    return _INSTRUCTION.format(tools="\n".join(lines), sample=form.write(_SAMPLE))
 
 
 def tool_object(tool: Tool) -> dict[str, object]:
@@ -159,7 +152,10 @@ class DialogueFormat:
         return grammar.text(f"{blank}{expression}")
 
     def _instruction(self, tools: Sequence[Tool]) -> str:
-        return tool_instruction(self.form, tools) if tools else ""
+        """Returns text for the system message that lists the tools and shows how to call one."""
+        lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
+        text = _INSTRUCTION.format(tools="\n".join(lines), sample=self.form.write(_SAMPLE))
+        return text if tools else ""
 
     def _is_control(self, marker: str) -> bool:
         token_id = self._tokenizer.id_of(marker)

@@ -47,16 +47,13 @@ def prepare(
     if instruction:
         prepared = _instructed(prepared, instruction)
     if capabilities.calls is None:
-        prepared = list(_merged(_written(message, form) for message in prepared))
+        prepared = _merged(_written(message, form) for message in prepared)
     fitted = fit(prepared, capabilities.lacks)
     return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
 
 
 def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
-    """Returns a copy of a message with text content, without None and empty lists.
-
-    The role `developer` and the reasoning are changed to what the template supports.
-    """
+    """Returns a copy with a text as content, and what the template knows in place of the rest."""
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     between = "\n" if capabilities.between_parts is None else capabilities.between_parts
     plain["content"] = content_text(message.get("content"), between)
@@ -108,19 +105,17 @@ def _written(message: Message, form: ToolFormat) -> Message:
     return {**rest, "content": f"{message['content']}\n{written}".lstrip("\n")}
 
 
-def _merged(messages: Iterable[Message]) -> Iterator[Message]:
+def _merged(messages: Iterable[Message]) -> list[Message]:
     """Merges tool results, which have become user messages, with adjacent user messages."""
-    last: Message | None = None
+    merged: list[Message] = []
     for message in messages:
-        is_result = any(_RESULT in m["content"] for m in (last, message) if m)
-        if last and last.get("role") == message.get("role") == "user" and is_result:
-            last = {**last, "content": f"{last['content']}\n{message['content']}"}
-            continue
-        if last:
-            yield last
-        last = message
-    if last:
-        yield last
+        last: Message = merged[-1] if merged else {"content": ""}
+        is_result = _RESULT in last["content"] or _RESULT in message["content"]
+        if is_result and last.get("role") == message.get("role") == "user":
+            merged[-1] = {**last, "content": f"{last['content']}\n{message['content']}"}
+        else:
+            merged.append(message)
+    return merged
 
 
 def fit(messages: Sequence[Message], lacks: Collection[str]) -> list[Message]:
@@ -198,64 +193,37 @@ def in_format(messages: Iterable[Message], style: CallStyle) -> Iterator[Message
 
     If the template renders only one call per message, further calls become separate messages.
     """
-    ids: dict[Any, str] = {}
-    for message in _split(_named(messages)) if style.one_call_per_message else _named(messages):
-        for call in message.get("tool_calls", ()):
-            ids[call.get("id")] = _formatted_id(call, len(ids), style)
-        yield _in_format(message, ids, style)
-
-
-def _named(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yields the messages, with the tool's name added to each tool result."""
     names: dict[Any, str] = {}
-    for message in messages:
-        names.update((call.get("id"), name_of(call)) for call in message.get("tool_calls", ()))
-        if message.get("role") == "tool" and "name" not in message:
-            message = {**message, "name": names.get(message.get("tool_call_id"), "")}
+    ids: dict[Any, str] = {}
+    for message in _split(messages) if style.one_call_per_message else messages:
+        calls = message.get("tool_calls", ())
+        for call in calls:
+            names[call.get("id")] = name_of(call)
+            ids[call.get("id")] = _formatted_id(call.get("id"), name_of(call), len(ids), style)
+        if message.get("role") == "tool":
+            call_id = message.get("tool_call_id")
+            name = message.get("name") or names.get(call_id, "")
+            formatted = ids.get(call_id) or _formatted_id(call_id, name, len(ids), style)
+            message = {**message, "name": name, "tool_call_id": formatted}
+        elif calls:
+            content = message["content"] or style.empty_content
+            calls = [_call_in_format(call, ids, style) for call in calls]
+            message = {**message, "content": content, "tool_calls": calls}
         yield message
 
 
 def _split(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yields messages with at most one call each.
-
-    Each further call of a message becomes a message before the call's result, or before the next
-    message that is not a result.
-    """
+    """Yields messages with one call each; further ones before their result or what is no result."""
     waiting: list[Message] = []
     for message in messages:
-        ready = _calls_before(message, waiting)
-        waiting = [call for call in waiting if call not in ready]
+        answered = message.get("tool_call_id") if message.get("role") == "tool" else None
+        ready = [each for each in waiting if answered in (None, each["tool_calls"][0].get("id"))]
+        waiting = [each for each in waiting if each not in ready]
         yield from ready
         calls = message.get("tool_calls", [])
         yield {**message, "tool_calls": calls[:1]} if calls else message
         waiting += [{"role": "assistant", "content": "", "tool_calls": [c]} for c in calls[1:]]
     yield from waiting
-
-
-def _calls_before(message: Message, waiting: list[Message]) -> list[Message]:
-    """Returns the calls in `waiting` to be yielded before `message`.
-
-    If the message is a tool result, only its call is returned, otherwise all calls.
-    """
-    if message.get("role") != "tool":
-        return waiting
-    answered = message.get("tool_call_id")
-    return [call for call in waiting if call["tool_calls"][0].get("id") == answered]
-
-
-def _in_format(message: Message, ids: Mapping[Any, str], style: CallStyle) -> Message:
-    if message.get("role") == "tool":
-        call_id = message.get("tool_call_id")
-        orphan = {"id": call_id, "function": {"name": message["name"]}}
-        return {
-            **message,
-            "tool_call_id": ids.get(call_id) or _formatted_id(orphan, len(ids), style),
-        }
-    if not message.get("tool_calls"):
-        return message
-    calls = [_call_in_format(call, ids, style) for call in message["tool_calls"]]
-    content = message["content"] or style.empty_content
-    return {**message, "content": content, "tool_calls": calls}
 
 
 def _call_in_format(call: Mapping[str, Any], ids: Mapping[Any, str], style: CallStyle) -> Message:
@@ -266,15 +234,14 @@ def _call_in_format(call: Mapping[str, Any], ids: Mapping[Any, str], style: Call
     return {"id": ids[call.get("id")], "type": "function", "function": function}
 
 
-def _formatted_id(call: Mapping[str, Any], number: int, style: CallStyle) -> str:
+def _formatted_id(call_id: Any, name: str, number: int, style: CallStyle) -> str:
     """Returns a call's id in the form that the template requires."""
-    call_id = str(call.get("id", ""))
     match style.ids:
         case "short":
-            return _short(call_id)
+            return _short(str(call_id or ""))
         case "named":
-            return f"functions.{name_of(call)}:{number}"
-    return call_id
+            return f"functions.{name}:{number}"
+    return str(call_id or "")
 
 
 def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -259,10 +259,7 @@ class _CallReader:
 
 
 def _object_text(text: str) -> str | None:
-    """Returns the JSON text of the object in `text`; None if `text` is any other value.
-
-    The object may be encoded as a JSON string. Null counts as an empty object.
-    """
+    """Returns the JSON text of an object, null or a string of one; None for anything else."""
     try:
         value = json.loads(text)
         if isinstance(value, str):

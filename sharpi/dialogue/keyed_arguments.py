@@ -1,13 +1,13 @@
-"""Arguments as separate keys and unquoted values: their conversion to JSON, and their grammar."""
+"""Arguments as separate keys and unquoted values: their types, and their conversion to JSON."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
-from sharpi.dialogue.call_grammar import CallGrammar, arguments_schema
+from sharpi.dialogue.call_grammar import arguments_schema
 from sharpi.dialogue.json_call import json_value, pass_text
 from sharpi.dialogue.tools import Tool
 
@@ -140,28 +140,3 @@ def values_in_order(tool: Tool) -> list[ArgumentSpec]:
         ArgumentSpec(key, {**shared, **property_schema(tool, key)}, key in required)
         for key in schema.get("properties", {})
     ]
-
-
-def keyed_expression(
-    grammar: CallGrammar, tool: Tool, around: Callable[[str, bool], tuple[str, str]]
-) -> str:
-    """Returns a grammar expression for a tool's arguments.
-
-    `around`: returns an expression for what is before a value, and the text after it, from the
-    value's key and whether it is a string. A value that may be a string is any text up to the text
-    after it. Optional arguments may be missing.
-    """
-    parts = []
-    for value in values_in_order(tool):
-        is_text = bool(value.words) or may_be_text(value.schema)
-        opening, closing = around(value.key, is_text)
-        if value.words:
-            choices = " | ".join(map(grammar.literal, value.words))
-            content = f"({choices}) {grammar.literal(closing)}"
-        elif is_text:
-            content = grammar.text_until(closing)
-        else:
-            content = f"{grammar.json(value.schema)} {grammar.literal(closing)}"
-        part = f"{opening} {content}"
-        parts.append(part if value.is_required else f"({part})?")
-    return " ".join(parts)

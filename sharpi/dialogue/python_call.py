@@ -54,10 +54,7 @@ def _names(calls: Calls, ending: str = "") -> list[str]:
 
 
 def _read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
-    """Reads a list of calls of available tools and yields their events.
-
-    Returns False if the text is anything else.
-    """
+    """Reads a list of calls of available tools; returns False if the text is anything else."""
     found: list[tuple[str, str]] = []
     is_open = yield from source.accept("[")
     while is_open:
@@ -78,11 +75,9 @@ def _read_python_calls(source: AnswerText, calls: Calls) -> Steps[bool]:
 
 
 def _read_arguments(source: AnswerText) -> Steps[str | None]:
-    """Reads the arguments of a call up to its closing parenthesis, and returns them as JSON text.
-
-    Returns None for anything else. Line breaks and quotes in strings are escaped, because templates
-    and models leave them as they are. A quote ends a string only where an item may end.
-    """
+    """Reads arguments up to the closing parenthesis as JSON text; None for anything else."""
+    # Templates and models leave line breaks and quotes in strings as they are. So a quote ends a
+    # string only where an item may end.
     text, quote, depth = ["f("], "", 1
     while depth and len(text) < _MAX_LENGTH:
         character = yield from source.next()

@@ -6,7 +6,8 @@ each template renders small test conversations, and the output is searched for t
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -38,6 +39,7 @@ _TOOLS = [
     }
 ]
 Message: TypeAlias = dict[str, Any]
+_Render: TypeAlias = Callable[..., str]
 
 
 class CallStyle(Struct, frozen=True):
@@ -78,10 +80,7 @@ _ROLES = {"s": "system", "u": "user", "a": "assistant", "e": "assistant"}
 
 
 def _example(roles: str, calling: list[Message]) -> list[Message]:
-    """Returns a conversation; `c` stands for `calling`, and `b` for it with a text beside a call.
-
-    It is empty if there is no `calling`.
-    """
+    """Returns a conversation; `c` is `calling`, or empty without it, and `b` has a text in it."""
     if roles[0] in "bc":
         first = _beside(calling) if roles[0] == "b" and calling else calling
         return [*first, *_example(f"u{roles[1:]}", [])[1:]] if calling else []
@@ -124,15 +123,14 @@ class TemplateCapabilities(Struct, frozen=True):
 
 def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
     """Renders test conversations and returns which of their parts the template renders."""
-    source = chat_format.source
-    needs_tools = not _render(chat_format, [_USER]) and bool(
-        _render(chat_format, [_USER], extra=NO_TOOLS)
-    )
-    extra = NO_TOOLS if needs_tools else None
-    calls = _call_style(chat_format, extra)
+    source, render = chat_format.source, partial(_render, chat_format)
+    with_none = partial(render, extra=NO_TOOLS)
+    needs_tools = not render([_USER]) and bool(with_none([_USER]))
+    render = with_none if needs_tools else render
+    calls = _call_style(render)
 
     def shows(messages: Sequence[Message]) -> bool:
-        text = _render(chat_format, messages, extra=extra)
+        text = render(messages)
         return bool(text) and all(word in text for message in messages for word in _words(message))
 
     calling = [] if calls is None else _conversation(calls, [_TOOL])
@@ -147,10 +145,10 @@ def probe_template(chat_format: ChatFormat) -> TemplateCapabilities:
         shows_tools=_TOOL in _render(chat_format, [_USER], tools=_TOOLS),
         knows_developer="developer" in source,
         uses_thinking_key="message.thinking" in source and "reasoning_content" not in source,
-        thinking_beside_text=not both or bool(_render(chat_format, both, extra=extra)),
-        between_parts=_between_parts(chat_format, extra),
+        thinking_beside_text=not both or bool(render(both)),
+        between_parts=_between_parts(render),
         calls=calls,
-        shown_call=None if calls is None else _shown_call(chat_format, calls, extra),
+        shown_call=None if calls is None else _shown_call(render, calls),
     )
 
 
@@ -160,42 +158,30 @@ def _words(message: Message) -> list[str]:
     return [message["content"] or "", *names]
 
 
-def _between_parts(chat_format: ChatFormat, extra: dict[str, Any] | None) -> str | None:
+def _between_parts(render: _Render) -> str | None:
     """Returns what a template writes between two texts; None if it does not take lists."""
     parts = [{"type": "text", "text": text} for text in _PARTS]
-    text = _render(chat_format, [{"role": "user", "content": parts}], extra=extra)
+    text = render([{"role": "user", "content": parts}])
     between, last, _ = text.partition(_PARTS[0])[2].partition(_PARTS[1])
     return between if last and not between.strip() else None
 
 
-def _call_style(chat_format: ChatFormat, extra: dict[str, Any] | None) -> CallStyle | None:
-    """Returns the first form of calls whose name, arguments and result the template renders.
-
-    Returns None if no form works.
-    """
+def _call_style(render: _Render) -> CallStyle | None:
+    """Returns the first form of which a template renders name, arguments and result, if any."""
     for ids, as_text, empty in itertools.product(_IDS, (False, True), (None, "")):
         style = CallStyle(ids, as_text, empty, one_call_per_message=False)
-        text = _render(chat_format, _conversation(style, [_TOOL]), extra=extra)
+        text = render(_conversation(style, [_TOOL]))
         if all(word in text for word in (_TOOL, _KEY, _VALUE, _RESULT)) and not _is_odd(text):
-            conversation = _conversation(style, [_TOOL, _SECOND])
-            several = _render(chat_format, conversation, extra=extra)
+            several = render(_conversation(style, [_TOOL, _SECOND]))
             shown = _TOOL in several and _SECOND in several
             return replace(style, one_call_per_message=not shown)
     return None
 
 
-def _shown_call(
-    chat_format: ChatFormat, calls: CallStyle, extra: dict[str, Any] | None
-) -> ShownCall:
-    """Renders a call and its result.
-
-    The answer begins where the prompt ends, or the user's message if that differs.
-    """
-    text = _render(chat_format, _conversation(calls, [_TOOL]), extra=extra)
-    prompts = (
-        _render(chat_format, [_USER], extra=extra, add_generation_prompt=is_prompt)
-        for is_prompt in (True, False)
-    )
+def _shown_call(render: _Render, calls: CallStyle) -> ShownCall:
+    """Renders a call and its result; the answer begins where the prompt or the question ends."""
+    text = render(_conversation(calls, [_TOOL]))
+    prompts = (render([_USER], add_generation_prompt=is_prompt) for is_prompt in (True, False))
     cuts = (len(os.path.commonprefix([prompt, text])) for prompt in prompts)  # noqa: RUF071
     return ShownCall(text, tuple(text[cut:].partition(_RESULT)[0] for cut in cuts))
 

@@ -3,7 +3,6 @@
 A format reads reasoning, then text and calls, each of which a marker begins.
 """
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,10 +177,7 @@ class ToolFormat(ABC):
         return False
 
     def _read_marked(self, source: AnswerText, marker: str, calls: Calls) -> Steps[bool]:
-        """Reads a call after its marker, which may begin a code block.
-
-        Without a call, returns False and goes back to the end of the marker.
-        """
+        """Reads a call after its marker; without one, returns False and goes back to the marker."""
         start = source.at
         if marker in self.bare_openings:
             source.at -= len(marker)
@@ -233,11 +229,6 @@ class BracketedCalls(ToolFormat):
 def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
     fences = ("", *(f"{_FENCE}{language}\n" for language in _LANGUAGES))
     return tuple(fence + opening for opening in openings for fence in fences)
-
-
-def value_text(value: Any) -> str:
-    """Returns an argument's text in formats without quotes: a string as it is, others as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def tokens_in(written: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sharpi.gguf.reader import GgufFile, open_gguf
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import read_config
 from sharpi.settings import DraftKind, RunConfig
-from sharpi.speculation.draft import Draft, Drafter, likely_tokens
+from sharpi.speculation.draft import Draft, Drafter, likely_draft
 from sharpi.tiers.plan import Tier, TierPlan
 from sharpi.units import format_bytes
 
@@ -64,18 +64,14 @@ class DraftModel:
         vocab_size: int,
         min_probability: float,
     ) -> None:
-        self._runner, self.close = runner, close
+        self.runner, self.close = runner, close
         self.vocab_size, self.min_probability = vocab_size, min_probability
         self._idle: list[Sequence] = []
 
     def drafters(self) -> list[Drafter]:
         """Returns a list with one drafter, for one more sequence."""
-        sequence = self._idle.pop() if self._idle else Sequence(self._runner)
+        sequence = self._idle.pop() if self._idle else Sequence(self.runner)
         return [ModelDrafter(self, sequence)]
-
-    @property
-    def own_vocab_size(self) -> int:
-        return self._runner.vocab_size
 
     def release(self, sequence: Sequence) -> None:
         """Takes back the sequence of an ended request; another request may reuse its KV cache."""
@@ -95,29 +91,26 @@ class ModelDrafter:
 
     def extend(self, tokens: Ids[int]) -> None:
         self._tokens += tokens
-        self._is_lost |= any(token >= self._model.own_vocab_size for token in tokens)
+        self._is_lost |= any(token >= self._model.runner.vocab_size for token in tokens)
 
     def propose(self, most: int) -> Draft | None:
         if self._is_lost or most <= 0:
             return None
         try:
-            tokens, levels = self._drafted(most)
+            return self._drafted(most)
         except ContextFullError:
             self._is_lost = True
             return None
-        return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
 
-    def _drafted(self, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` tokens of the greedy continuation, and a level for each."""
-        sequence = self._sequence
+    def _drafted(self, most: int) -> Draft | None:
+        sequence, model = self._sequence, self._model
         same = min(shared_length(sequence.tokens, self._tokens), len(self._tokens) - 1)
         if same < len(sequence.tokens):
             sequence.truncate(same)
         logits = sequence.extend(self._tokens[same:])
         sequence.save_snapshot()
-        model = self._model
-        return likely_tokens(
-            logits, lambda token: sequence.extend([token]), most, model.vocab_size,
+        return likely_draft(
+            self.kind, logits, lambda token: sequence.extend([token]), most, model.vocab_size,
             model.min_probability,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from sharpi.engine.kv.kv_choice import choose_kv_types, kv_pages
+from sharpi.engine.kv.kv_choice import KvChoice
 from sharpi.engine.kv.window_pages import window_pages, windows_of
 from sharpi.errors import UsageError
 from sharpi.gguf.header import is_routed
@@ -32,14 +32,14 @@ def decide(
     config: RunConfig, file: GgufFile, model: ModelConfig, hardware: HardwareInfo
 ) -> EngineSettings:
     """Decides the settings; raises UsageError for a request that cannot be met."""
-    wanted, num_parallel = _wanted_context(config, model), _num_parallel(config)
+    context_size, num_parallel = _context_size(config, model), _num_parallel(config)
     kv_keep = _checked_keep(config, model)
     in_windows = window_pages(config, model)
-    types, types_note = choose_kv_types(config, file, model, hardware, wanted, in_windows)
+    choice = KvChoice(config, file, model, hardware, context_size, in_windows)
+    types, types_note = choice.types()
     check_kv_types(model.attention, types)
-    context_size = _context_size(wanted, model, hardware, types, in_windows)
-    one_context = -(-context_size // PAGE_POSITIONS)
-    pages, pages_note = kv_pages(config, file, model, hardware, one_context, types, in_windows)
+    _check_fit(context_size, model, hardware, types, in_windows)
+    pages, pages_note = choice.pages(types)
     batch_threads = config.num_batch_threads or config.num_threads or hardware.fast_cores
     threads = config.num_threads or _decode_threads(file, model, hardware)
     max_drafts = _max_drafts(config, file, model, context_size)
@@ -123,7 +123,7 @@ def _decode_threads(file: GgufFile, model: ModelConfig, hardware: HardwareInfo) 
     return max(1, min(hardware.fast_cores, worth))
 
 
-def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
+def _context_size(config: RunConfig, model: ModelConfig) -> int:
     """Returns the requested context size in tokens, or a modest default."""
     wanted = config.context_size
     if wanted is not None and wanted < 1:
@@ -131,17 +131,16 @@ def _wanted_context(config: RunConfig, model: ModelConfig) -> int:
     return wanted or min(model.context_length, DEFAULT_CONTEXT)
 
 
-def _context_size(
+def _check_fit(
     size: int, model: ModelConfig, hardware: HardwareInfo, types: KvTypes, in_windows: int
-) -> int:
-    """Returns `size`; raises UsageError if a KV cache of that context exceeds the RAM."""
+) -> None:
+    """Raises UsageError if a KV cache of `size` positions exceeds the RAM."""
     needed = kv_bytes(model.attention, size, types, in_windows)
     if hardware.total_ram and needed > hardware.total_ram:
         raise UsageError(
             f"a context of {size} needs {format_bytes(needed)} of KV cache, this machine has"
             f" {format_bytes(hardware.total_ram)}; lower it with -c"
         )
-    return size
 
 
 def _num_parallel(config: RunConfig) -> int:

@@ -111,10 +111,7 @@ class FileTrial(Trial[ExpertSource]):
         super().__init__(tuple(ExpertSource), default=ExpertSource.SLOTS)
 
     def add_shared_step(self, seconds: float) -> None:
-        """Adds the duration of a step that decoded several tokens.
-
-        The counts of a window include the time that such steps waited for experts.
-        """
+        """Adds the duration of a step of several tokens, whose waits a window's counts hold."""
         self._window.add_shared_step(seconds)
 
     def record(self, seconds: float, *, is_usual: bool = True, faults: int = 0) -> bool:
@@ -222,10 +219,7 @@ class SlotWindow:
         (self._usual if is_usual else self._tried).append(seconds)
 
     def add_shared_step(self, seconds: float) -> None:
-        """Adds the duration of a step that decoded several tokens.
-
-        The counts of a window include the time that such steps waited for experts.
-        """
+        """Adds the duration of a step of several tokens, whose waits a window's counts hold."""
         self._shared_seconds += seconds
 
     def clear(self) -> None:
@@ -235,10 +229,7 @@ class SlotWindow:
         self._shared_seconds = 0.0
 
     def trial_limits(self, counts: WindowCounts, free_bytes: int) -> TrialLimits | None:
-        """Returns what a trial of the mapped file may cost; None if the expected gain is too small.
-
-        `free_bytes`: bytes that the page cache could use if there were no slots.
-        """
+        """Returns what a trial may cost, None for too small a gain; `free_bytes` without slots."""
         total = sum(self._usual) + sum(self._tried) + self._shared_seconds
         stalled = counts.stalled_again / total
         # Slots and file both have to wait for experts that are used for the first time.

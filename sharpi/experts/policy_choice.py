@@ -133,10 +133,7 @@ def choose_policy(
 
 
 def learned_sizes(config: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tuple[int, int]:
-    """Returns the bytes of one layer's maps: for the usual policy, and for one with smaller maps.
-
-    Bytes are 0 for a policy that does not learn.
-    """
+    """Returns the bytes of a layer's maps, usual and smaller ones; 0 without learning."""
     usual, little = (
         _kind(config, ExpertShape(num_experts, 1, (1,), on_gpu, uses_small_maps=uses_small_maps))
         for uses_small_maps in (False, True)
@@ -147,10 +144,7 @@ def learned_sizes(config: ExpertConfig, num_experts: int, *, on_gpu: bool) -> tu
 
 
 def pin_note(config: ExpertConfig, settings: PolicySettings) -> str | None:
-    """Returns a message to the user if no experts will be pinned at run time, with the reason.
-
-    Returns None if experts will be pinned, or if the user's settings exclude it.
-    """
+    """Returns why no experts will be pinned; None if some will, or if the user wants none."""
     if settings.kind is PolicyKind.STATIC or config.warm_pin == 0 or settings.all_fit:
         return None
     if config.warm_pin is None and not settings.warm_pin:

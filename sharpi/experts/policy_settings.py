@@ -32,10 +32,7 @@ class PolicyKind(IntEnum):
 
     @property
     def is_learned(self) -> bool:
-        """True if the policy learns online which experts come next.
-
-        It then decides at once whether a missed expert gets a slot.
-        """
+        """True if the policy learns which experts come next, and places missed ones at once."""
         return self in (PolicyKind.LEARNED_KEEP, PolicyKind.LEARNED_PREFETCH)
 
     @property

@@ -57,10 +57,7 @@ class PolicyTrials:
         return self.prefetch is not None and self.learns and not self.prefetch.is_settled
 
     def record(self, seconds: float) -> str | None:
-        """Records one token's duration.
-
-        Returns a message to the user if a decision changed, otherwise None.
-        """
+        """Records a token's duration; returns a message to the user if a decision changed."""
         tries_prefetch = self._tries_prefetch
         is_prefetch_timed = tries_prefetch or self.learning is None or self.learning.is_settled
         prefetch = self.prefetch if self.learns and is_prefetch_timed else None

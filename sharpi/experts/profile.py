@@ -30,10 +30,7 @@ class ExpertProfile(Struct, frozen=True, eq=False):
         return tuple(int(expert) for expert in order if self.uses[layer][expert])
 
     def merged(self, uses: NDArray[np.int64]) -> "ExpertProfile":
-        """Returns a profile of half of the uses so far plus those of a newer run.
-
-        `uses` (layers, experts) are the uses of the newer run.
-        """
+        """Returns half of the uses so far plus the `uses` (layers, experts) of a newer run."""
         return ExpertProfile(self.model, self.uses // 2 + uses)
 
 
@@ -59,10 +56,7 @@ class _Saved(_Head):
 
 
 def load_profile(path: Path, model: str, num_layers: int, num_experts: int) -> ExpertProfile | None:
-    """Reads a profile from a file; returns None if the file does not exist yet.
-
-    Raises StatsFileError if the file is not a profile or belongs to another model.
-    """
+    """Reads a profile, None if there is no file; raises StatsFileError for any other one."""
     try:
         data = _content(path)
         if (version := msgspec.json.decode(data, type=_Head).version) != VERSION:

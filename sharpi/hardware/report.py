@@ -4,9 +4,8 @@ import mmap
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.info import GpuDriver, has_gpu, probe_gpus, usable_cores
@@ -61,11 +60,6 @@ class HardwareReport(Struct, frozen=True):
     numa_nodes: int = 1
     cpu_quota: int | None = None  # cores, which bound the default number of threads
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the report as plain types for JSON."""
-        plain: dict[str, Any] = to_builtins(self)
-        return plain
-
 
 def examine(path: Path) -> HardwareReport:
     """Returns the report on the machine and the disk of `path`; raises UsageError without it."""
@@ -85,7 +79,7 @@ def examine(path: Path) -> HardwareReport:
         kernels_fault=fault,
         memory=probe_memory(),
         page_size=mmap.PAGESIZE,
-        transparent_huge_pages=_transparent_huge_pages(_HUGE_PAGES),
+        transparent_huge_pages=_transparent_huge_pages(),
         ram_read_bytes_per_second=None if fault else measure_ram_read(num_cores),
         ram_copy_bytes_per_second=measure_ram_copy(num_cores),
         disk=_disk(path),
@@ -119,10 +113,10 @@ def _disk(path: Path) -> DiskReport:
     return DiskReport(str(path), free, rate.bytes_per_second, rate.is_direct, None)
 
 
-def _transparent_huge_pages(path: Path) -> str | None:
+def _transparent_huge_pages() -> str | None:
     """Returns the kernel's active setting, such as `madvise`; None if the file cannot be read."""
     try:
-        text = path.read_text()
+        text = _HUGE_PAGES.read_text()
     except OSError:
         return None
     return text.partition("[")[2].partition("]")[0] or None

@@ -201,10 +201,7 @@ _UNREAD_MILLISECONDS = 60_000  # the system drops a peer that acknowledges nothi
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a bound and listening socket.
-
-    Port 0 chooses a free port. Raises UsageError if binding fails.
-    """
+    """Returns a listening socket, on a free port for port 0; raises UsageError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from msgspec import Struct
 
-from sharpi.settings.option import Option, positive
+from sharpi.settings.option import Option, choice, positive
 
 Resident = Literal["first-n", "frequency", "ids"]
 Miss = Literal["auto", "bus", "cpu"]
@@ -18,10 +18,7 @@ _miss = partial(Option, group="Experts not on the GPU")
 
 def miss_of(text: str) -> str:
     """Reads the value of `--moe-miss`; `load` and `stream` are older names of `bus`."""
-    text = "bus" if text in ("load", "stream") else text
-    if text not in get_args(Miss):
-        raise ValueError(f"{text!r} is none of {', '.join(get_args(Miss))}")
-    return text
+    return choice("bus" if text in ("load", "stream") else text, get_args(Miss))
 
 
 class ExpertConfig(Struct, frozen=True):

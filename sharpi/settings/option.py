@@ -160,7 +160,7 @@ def _without_none(hint: Any) -> Any:
 
 def _reader(kind: Any) -> Callable[[str], Any]:
     if get_origin(kind) is Literal:
-        return lambda text: _choice(text, get_args(kind))
+        return lambda text: choice(text, get_args(kind))
     readers: dict[Any, Callable[[str], Any]] = {
         int: _whole,
         float: _number,
@@ -196,7 +196,8 @@ def _number(text: str) -> float:
     return value
 
 
-def _choice(text: str, choices: Sequence[str]) -> str:
+def choice(text: str, choices: Sequence[str]) -> str:
+    """Returns the text if it is one of the choices; raises ValueError otherwise."""
     if text in choices:
         return text
     raise ValueError(f"{text!r} is none of {', '.join(choices)}{did_you_mean(text, choices)}")

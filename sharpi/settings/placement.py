@@ -5,10 +5,9 @@ Each function raises ValueError for a text that it does not understand.
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
-from sharpi.errors import UsageError, did_you_mean
+from sharpi.errors import UsageError
 from sharpi.settings.option import LARGEST_COUNT
 from sharpi.units import parse_size
 
@@ -74,13 +73,3 @@ def layers_of(text: str) -> int | None:
     if not text.isascii() or not text.isdecimal() or int(text) > LARGEST_COUNT:
         raise ValueError(f"{text!r} is not a number of layers, as in 20; -1: all that fit")
     return int(text)
-
-
-def features_of(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Returns names of features, separated by commas or blanks."""
-    names = text.replace(",", " ").split()
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
-        hint = did_you_mean(unknown, known)
-        raise ValueError(f"{unknown!r} is none of {', '.join(known)}{hint}")
-    return tuple(names)

@@ -11,8 +11,8 @@ from msgspec import Struct, field
 
 from sharpi.settings.cluster import ClusterConfig
 from sharpi.settings.experts import ExpertConfig
-from sharpi.settings.option import Option, positive
-from sharpi.settings.placement import device_of, features_of, layers_of, memory, shares_of, vram_of
+from sharpi.settings.option import Option, choice, positive
+from sharpi.settings.placement import device_of, layers_of, memory, shares_of, vram_of
 from sharpi.settings.speculation import SpeculationConfig
 
 Precision = Literal["auto", "int8", "int16", "f32"]
@@ -52,6 +52,11 @@ FEATURES: dict[Feature, str] = {
     "vnni": "the CPU multiplies with AVX-512 VNNI; without, with AVX2",
     "vbmi": "the CPU decodes quant blocks with AVX-512 VBMI",
 }
+
+
+def features_of(text: str) -> tuple[str, ...]:
+    """Returns names of features, separated by commas or blanks; raises ValueError."""
+    return tuple(choice(name, tuple(FEATURES)) for name in text.replace(",", " ").split())
 
 
 class KvTypes(Struct, frozen=True):
@@ -266,7 +271,7 @@ class RunConfig(Struct, frozen=True):
             "--disable FEATURE",
             f"Switch off a part of the program: {', '.join(FEATURES)}. Several are"
             " separated by commas. `sharpi doctor` explains them.",
-            parse=lambda text: features_of(text, FEATURES),
+            parse=features_of,
             is_repeated=True,
         ),
     ] = ()

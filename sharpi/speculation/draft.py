@@ -1,5 +1,6 @@
 """Draft and Drafter: tokens that may come next in a sequence, and the interface to propose them."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -41,49 +42,34 @@ class Drafter(Protocol):
         """Frees the memory of the drafter at the end of the sequence."""
 
 
-# The least match length of each level; drafts after longer matches are accepted more often.
-_LEVELS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 65)
-
-
-def level_of_match(length: int) -> int:
-    """Returns the level of certainty, 0 to 11, of a draft after a match of `length` tokens."""
-    level = 0
-    while level + 1 < len(_LEVELS) and _LEVELS[level + 1] <= length:
-        level += 1
-    return level
-
-
 NUM_CHANCES = 10  # the number of levels of probabilities that a model gives
 
 
-def level_of_chance(chance: float) -> int:
-    """Returns the level of a token with the probability `chance`: the number of full tenths."""
-    return int(chance * NUM_CHANCES)
-
-
-def likely_tokens(
-    logits: Logits, after: Callable[[int], Logits], most: int, vocab_size: int, least: float
-) -> tuple[list[int], list[int]]:
-    """Returns at most `most` tokens of a model's greedy continuation, and their levels.
+def likely_draft(
+    kind: DraftKind, logits: Logits, after: Callable[[int], Logits], most: int, vocab_size: int,
+    least: float,
+) -> Draft | None:  # fmt: skip
+    """Returns at most `most` tokens of a model's greedy continuation, with tenths of probability.
 
     `logits` (vocabulary,) are those of the first token; `after(token)` returns those of the next.
     Stops before an id outside `vocab_size`, and before a probability below `least`.
     """
     tokens, levels = list[int](), list[int]()
-    while True:
+    while len(tokens) < most:
+        logits = after(tokens[-1]) if tokens else logits
         token = int(np.argmax(logits))
         chance = float(1 / np.exp(logits - logits[token]).sum())
         if token >= vocab_size or not chance >= least:
-            return tokens, levels
+            break
         tokens.append(token)
-        levels.append(level_of_chance(chance))
-        if len(tokens) == most:
-            return tokens, levels
-        logits = after(token)
+        levels.append(int(chance * NUM_CHANCES))
+    return Draft(kind, tuple(tokens), tuple(levels)) if tokens else None
 
 
-# The level of certainty for each match length, up to 255.
-_LEVEL_OF_LENGTH = tuple(level_of_match(length) for length in range(256))
+# The least match length of each level; drafts after longer matches are accepted more often.
+_LEVELS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 65)
+# The level of certainty, 0 to 11, for each match length.
+_LEVEL_OF_LENGTH = tuple(max(0, bisect_right(_LEVELS, length) - 1) for length in range(256))
 _LONGEST = 128
 
 

@@ -98,6 +98,11 @@ class SequenceDrafts:
         self.drafts: list[Draft] = []
         self.statistics = DraftStatistics()
 
+    @property
+    def best(self) -> Draft | None:
+        """The most promising draft for the current step, if there is one."""
+        return self.drafts[0] if self.drafts else None
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Adds the next tokens of the sequence."""
         self._new += tokens
@@ -115,7 +120,7 @@ class SequenceDrafts:
                 drafter.extend(self._new)
             self._new = []
             self.drafts = self._propose(most, most_of_models)
-        return self.acceptance.chances(self.drafts[0], least) if self.drafts else []
+        return self.acceptance.chances(self.best, least) if self.best else []
 
     def _propose(self, most: int, most_of_models: int) -> list[Draft]:
         """Returns the drafts of all drafters that cost little, the most promising first."""

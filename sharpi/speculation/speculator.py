@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharpi.settings import DraftKind, SpeculationConfig
-from sharpi.speculation.draft import Draft, Drafter
+from sharpi.speculation.draft import Drafter
 from sharpi.speculation.draft_policy import Choice, DraftPolicy, ModelDrafts
 from sharpi.speculation.sequence_drafts import WORTH_A_ROW, Acceptance, SequenceDrafts
 from sharpi.speculation.statistics import DraftStatistics
@@ -61,10 +61,10 @@ class SequenceRequest(NamedTuple):
 
 
 class StepDrafts(NamedTuple):
-    """The drafts to check, None for a sequence without; `is_search` if no model drafted."""
+    """The tokens to check for each sequence, if any; `is_search` if no model drafted."""
 
     sequences: Sequence[SequenceRequest]
-    drafts: Sequence[Draft | None]
+    drafts: Sequence[tuple[int, ...]]
     choice: Choice
     rule: DraftPolicy
     seconds: float
@@ -104,16 +104,6 @@ class Speculator:
         self._model_drafters = model_drafters
         self._backoff = DraftBackoff()
         self._model_choice = ModelDrafts()
-
-    @property
-    def is_on(self) -> bool:
-        """True if the settings and `max_drafts` allow drafts."""
-        return self.settings.is_on and self.max_drafts > 0
-
-    @property
-    def has_models(self) -> bool:
-        """True if every sequence has drafters that run a model."""
-        return self._model_drafters is not None
 
     def begin(self, tokens: Sequence[int], own: Sequence[Drafter] = ()) -> SequenceDrafts:
         """Returns a new sequence's drafters, with its tokens so far and `own` further drafters."""
@@ -167,12 +157,12 @@ class Speculator:
         proposed = [each.drafts.propose(each.most, of_models, chance) for each in sequences]
         chances = [self._worthwhile(each) for each in proposed]
         choice = self.rule.choose(chances, most) if is_auto else _fixed(chances, most)
-        chosen = [
-            _cut(each.drafts.drafts[0], length) if length >= least else None
-            for each, length in zip(sequences, choice.lengths, strict=True)
-        ]
-        lengths = tuple([len(draft.tokens) if draft else 0 for draft in chosen])
+        lengths = tuple([length if length >= least else 0 for length in choice.lengths])
         choice = choice._replace(lengths=lengths)
+        chosen = [
+            each.drafts.drafts[0].tokens[:length] if length else ()
+            for each, length in zip(sequences, lengths, strict=True)
+        ]
         seconds = time.perf_counter() - start
         is_search = not self._time_drafts(sequences, choice, seconds)
         return StepDrafts(sequences, chosen, choice, self.rule, seconds, is_search)
@@ -195,15 +185,11 @@ class Speculator:
         self, sequences: Sequence[SequenceRequest], choice: Choice, seconds: float
     ) -> bool:
         """Records the seconds that drafting took; returns True if a model made a draft."""
-        by_models = [
-            each.drafts
-            for each in sequences
-            if each.drafts.drafts and each.drafts.drafts[0].kind not in FREE_KINDS
-        ]
-        count = sum(len(drafts.drafts[0].tokens) for drafts in by_models)
-        for drafts in by_models:
-            draft = drafts.drafts[0]
-            chance = drafts.acceptance.chance(draft.kind, draft.certainty[0])
+        best = ((each.drafts.acceptance, each.drafts.best) for each in sequences)
+        by_models = [(own, draft) for own, draft in best if draft and draft.kind not in FREE_KINDS]
+        count = sum(len(draft.tokens) for _, draft in by_models)
+        for acceptance, draft in by_models:
+            chance = acceptance.chance(draft.kind, draft.certainty[0])
             self._model_choice.drafted(seconds / count, chance)
         if by_models and (choice.is_trial or not any(choice.lengths)):
             self.rule.budget.spend(seconds)
@@ -238,11 +224,9 @@ class Speculator:
             for statistics in (self.statistics, each.drafts.statistics):
                 statistics.add_step(count, seconds / num, count * usual / num)
                 statistics.drafting_seconds += step.seconds / num
-                draft = each.drafts.drafts[0] if each.drafts.drafts else None
-                if draft is not None:
-                    statistics.add_proposed(draft.kind, len(draft.tokens))
-                if draft is not None and length:
-                    statistics.add_draft(draft.kind, length, max(0, len(own) - 1))
+                if draft := each.drafts.best:
+                    num_accepted = max(0, len(own) - 1) if length else 0
+                    statistics.add_draft(draft, length, num_accepted)
             each.drafts.learn(own)
         if step.is_search:
             self._backoff.searched(step.seconds + time.perf_counter() - start, gained)
@@ -255,7 +239,3 @@ def _fixed(chances: Sequence[Sequence[float]], most: int) -> Choice:
         lengths.append(min(left, len(own)))
         left -= lengths[-1]
     return Choice(tuple(lengths), 0.0)
-
-
-def _cut(draft: Draft, length: int) -> Draft:
-    return Draft(draft.kind, draft.tokens[:length], draft.certainty[:length])

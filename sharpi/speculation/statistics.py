@@ -5,12 +5,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from sharpi.settings import DraftKind
+from sharpi.speculation.draft import Draft
 
 
 class KindCount(Struct):
-    """The numbers of drafts and of proposed, checked and accepted tokens, for one kind."""
+    """The numbers of proposed, checked and accepted tokens, for one kind."""
 
-    num_drafts: int = 0
     num_proposed: int = 0
     num_checked: int = 0
     num_accepted: int = 0
@@ -38,14 +38,10 @@ class DraftStatistics(Struct):
         self.add_step(num_steps, num_steps * usual, num_steps * usual)
         self.num_steps += num_steps - 1
 
-    def add_proposed(self, kind: DraftKind, num_proposed: int) -> None:
-        """Counts the tokens of a draft, whether or not a step will check them."""
-        self.kinds.setdefault(kind, KindCount()).num_proposed += num_proposed
-
-    def add_draft(self, kind: DraftKind, num_checked: int, num_accepted: int) -> None:
-        """Counts a draft of which `num_checked` tokens were checked."""
-        count = self.kinds.setdefault(kind, KindCount())
-        count.num_drafts += 1
+    def add_draft(self, draft: Draft, num_checked: int, num_accepted: int) -> None:
+        """Counts a draft, of which a step checked `num_checked` tokens, perhaps none."""
+        count = self.kinds.setdefault(draft.kind, KindCount())
+        count.num_proposed += len(draft.tokens)
         count.num_checked += num_checked
         count.num_accepted += num_accepted
 

@@ -24,6 +24,7 @@ from sharpi.tiers.expert_memory import (
 from sharpi.tiers.facts import LayerFacts, ModelFacts
 from sharpi.tiers.plan import GpuPlace, Purpose, Tier, TierBudget
 from sharpi.tiers.settings import PlanRequest
+from sharpi.units import plural
 
 
 class GpuExperts(Struct, frozen=True):
@@ -194,11 +195,9 @@ def plan_layers(
     tier_budget.take(Purpose.RESERVE, RESERVE_BYTES, "driver, libraries and graphs of the GPU")
     tier_budget.take(Purpose.SCRATCH, request.gpu_scratch, scratch_reason(request))
     dense_weights = sum(model.layers[i].dense_weights_bytes for i in fitting)
-    tier_budget.take(
-        Purpose.DENSE_WEIGHTS,
-        dense_weights + (model.output_bytes if has_output else 0),
-        f"read for every token: {_layers(len(fitting))}{' and the output' if has_output else ''}",
-    )
+    output = (model.output_bytes, " and the output") if has_output else (0, "")
+    reason = f"read for every token: {plural(len(fitting), 'layer')}{output[1]}"
+    tier_budget.take(Purpose.DENSE_WEIGHTS, dense_weights + output[0], reason)
     left = tier_budget.left - sum(request.gpu_kv[i] for i in fitting)
     experts = gpu_experts(model, request, fitting if has_slots else [], left)
     growth = experts.growth
@@ -276,7 +275,3 @@ def left_out_notes(wanted: int, on_gpu: int) -> tuple[str, ...]:
     if on_gpu == wanted:
         return ()
     return (f"{wanted - on_gpu} of {wanted} layers stay on the CPU: they do not fit in VRAM",)
-
-
-def _layers(count: int) -> str:
-    return f"{count} layer{'' if count == 1 else 's'}"

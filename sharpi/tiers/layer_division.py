@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 from functools import cache
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -22,7 +23,7 @@ class Machine(Struct, frozen=True):
     vram_rate: float = 0.0  # bytes of weights per second there
 
 
-class LayerLoad(Struct, frozen=True):
+class LayerLoad(NamedTuple):
     """The memory that one layer needs, and the bytes that a token reads of it."""
 
     num_bytes: int  # weights and KV cache
@@ -103,7 +104,7 @@ def divide_layers(
 
     def needs(rank: int, first: int, end: int) -> LayerLoad:
         own = [*loads[first:end], *([output] if rank == 0 else [])]
-        return _total(own)
+        return LayerLoad(*map(sum, zip(*own, strict=True)))
 
     def cost(rank: int, first: int, end: int) -> tuple[int, int, float]:
         own, machine = needs(rank, first, end), machines[rank]
@@ -130,15 +131,6 @@ def divide_layers(
         overflow=sum(over for _, over, _ in costs),
         stage_seconds=tuple(seconds for _, _, seconds in costs),
         rank_bytes=tuple(needs(rank, *own).num_bytes for rank, own in enumerate(layers)),
-    )
-
-
-def _total(loads: Sequence[LayerLoad]) -> LayerLoad:
-    return LayerLoad(
-        sum(each.num_bytes for each in loads),
-        sum(each.token_bytes for each in loads),
-        sum(each.expert_bytes for each in loads),
-        sum(each.expert_token_bytes for each in loads),
     )
 
 

@@ -29,9 +29,6 @@ class GpuPlace(Struct, frozen=True):
         return range(self.first, self.end)
 
 
-_NO_GPU = GpuPlace(0, 0, 0, 0, 0)
-
-
 class Tier(StrEnum):
     """The kinds of memory, fastest first."""
 
@@ -187,20 +184,6 @@ class TierPlan(Struct, frozen=True, rename={"uses_small_maps": "learns_little"})
         return self.bytes_in(Tier.RAM) - sum(self.bytes_in(Tier.RAM, each) for each in of_file)
 
     @property
-    def kv_growth(self) -> KvGrowth | None:
-        """The plan for the growth of the first GPU's KV cache; None if the cache does not grow."""
-        return self._first_gpu.growth
-
-    @property
-    def stash(self) -> StashPlan:
-        """The first GPU's memory for prompts that are computed layer by layer."""
-        return self._first_gpu.stash
-
-    @property
-    def _first_gpu(self) -> GpuPlace:
-        return self.gpus[0] if self.gpus else _NO_GPU
-
-    @property
     def slotted_layers(self) -> tuple[int, ...]:
         """The indices of layers on the GPU of which some experts are not in VRAM."""
         return tuple(
@@ -227,13 +210,14 @@ class TierPlan(Struct, frozen=True, rename={"uses_small_maps": "learns_little"})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain types for JSON: all fields, derived values, and the bytes of each tier."""
+        first = self.gpus[0] if self.gpus else GpuPlace(0, 0, 0, 0, 0)
         derived = {
             "fits": self.fits,
             "shortfall": self.shortfall,
             "is_mapped": self.is_mapped,
-            "card_staging": to_builtins(self._first_gpu.staging),
-            "stash": to_builtins(self.stash),
-            "kv_growth": to_builtins(self.kv_growth),
+            "card_staging": to_builtins(first.staging),
+            "stash": to_builtins(first.stash),
+            "kv_growth": to_builtins(first.growth),
             "bytes_by_tier": {tier.value: self.bytes_in(tier) for tier in Tier},
         }
         plain: dict[str, Any] = to_builtins(self) | derived

@@ -114,10 +114,7 @@ class ByteLevelEncoder:
 
 
 def token_to_bytes(token: str) -> bytes:
-    """Returns the bytes of a token written in GPT-2's byte alphabet.
-
-    Characters outside this alphabet are encoded as UTF-8.
-    """
+    """Returns the bytes of a token in GPT-2's alphabet; other characters become UTF-8."""
     letters = byte_of_letter()
     try:
         return bytes([letters[letter] for letter in token])

@@ -43,10 +43,7 @@ class PlainEncoder(Protocol):
 
 
 def load_tokenizer(metadata: Metadata) -> "Tokenizer":
-    """Returns the tokenizer that a file's metadata describe.
-
-    Raises UnsupportedModelError for an unsupported tokenizer model.
-    """
+    """Returns the tokenizer of a file's metadata; raises UnsupportedModelError."""
     return Tokenizer(read_vocabulary(metadata))
 
 
@@ -133,10 +130,7 @@ class Tokenizer:
         return ids
 
     def encode_inside(self, text: str) -> list[int]:
-        """Returns the token ids of text in the middle of another: no leading space is added.
-
-        Special tokens are not searched for.
-        """
+        """Returns the ids of plain text within another: no leading space, no special tokens."""
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
@@ -154,10 +148,7 @@ class Tokenizer:
         return self.vocabulary.tokens[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Returns the bytes that a token adds to the text.
-
-        For a control token, these are the bytes of its name. They are empty for an id without text.
-        """
+        """Returns the bytes that a token adds, of control tokens its name; empty without text."""
         data = self._bytes.get(token_id)
         if data is None:
             data = self._bytes[token_id] = self._compute_bytes(token_id)

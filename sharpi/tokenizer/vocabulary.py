@@ -75,10 +75,7 @@ class Vocabulary(Struct, frozen=True):
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
-    """Reads the vocabulary from a file's metadata.
-
-    Raises UnsupportedModelError for an unsupported tokenizer model.
-    """
+    """Reads the vocabulary of a file; raises UnsupportedModelError for other models."""
     model = metadata.get_str(f"{_PREFIX}.model", "no_vocab")
     model = _MODEL_ALIASES.get(model, model)
     if model not in SUPPORTED_MODELS:

@@ -967,6 +967,23 @@ CASES = (
         num_seeds=100,
     ),
     Case(
+        "bailingmoe3",
+        "BailingHybridForCausalLM",
+        LATENT
+        | {
+            "layer_group_size": 2,
+            "head_dim": 16,
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "num_local_experts": 8,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        rename="as_bailingmoe3",
+        num_seeds=100,
+    ),
+    Case(
         "step35",
         "Step3p7ForConditionalGeneration",
         {

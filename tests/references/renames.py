@@ -82,6 +82,24 @@ def as_kimi_linear(folder: Path) -> None:
     )
 
 
+def as_bailingmoe3(folder: Path) -> None:
+    """Ling 3 as it was released, under the names of its own configuration."""
+    _change_config(folder, ["BailingMoeV3ForCausalLM"])
+    _set_config(
+        folder,
+        model_type="unknown",
+        no_kda_lora=True,
+        gated_attention_proj_granularity_type="head_wise",
+        num_shared_experts=1,
+        moe_shared_expert_intermediate_size=32,
+        norm_topk_prob=True,
+        n_group=4,
+        num_experts_per_tok=2,
+        scoring_func="sigmoid",
+        rope_theta=10000.0,
+    )
+
+
 def as_internlm2(folder: Path) -> None:
     """A Llama as InternLM2: queries, keys and values of each KV head in one matrix, other names."""
     tensors = load_file(folder / "model.safetensors")

@@ -61,9 +61,9 @@ def test_more_memory_leaves_more_for_slots(budget: int, more: int, asked: PlanRe
 @pytest.mark.parametrize("vram", [620 * MIB, 630 * MIB])
 def test_both_tiers_account_for_it(vram: int) -> None:
     plan = plan_of(model(), vram=vram, **PAGING)
-    assert plan.stash.max_tokens == 256
-    assert plan.bytes_in(Tier.VRAM, Purpose.STASH) == plan.stash.gpu_bytes > 0
-    assert plan.bytes_in(Tier.RAM, Purpose.STASH) == plan.stash.host_bytes > 0
+    assert plan.gpus[0].stash.max_tokens == 256
+    assert plan.bytes_in(Tier.VRAM, Purpose.STASH) == plan.gpus[0].stash.gpu_bytes > 0
+    assert plan.bytes_in(Tier.RAM, Purpose.STASH) == plan.gpus[0].stash.host_bytes > 0
     assert plan.bytes_in(Tier.VRAM) <= vram
 
 
@@ -94,12 +94,12 @@ def test_slots_take_what_the_cache_does_not_need_yet() -> None:
     vram = whole(facts) + 48 * MIB
     found = plan(facts, vram)
     small = plan(facts, vram, gpu_kv_first=None)
-    assert found.kv_growth is not None
-    assert small.kv_growth is None
+    assert found.gpus[0].growth is not None
+    assert small.gpus[0].growth is None
     assert sum(found.vram_slots) > sum(small.vram_slots)
     assert found.bytes_in(Tier.VRAM, Purpose.KV) == 4 * FIRST * MIB
     assert sum(layer.kv_bytes for layer in found.layers) == 4 * FIRST * MIB
-    last = found.kv_growth.slots_beside(0)
+    last = found.gpus[0].growth.slots_beside(0)
     assert max(last.values()) < max(found.vram_slots)
     assert any("takes slots back" in note for note in found.notes)
 
@@ -107,7 +107,7 @@ def test_slots_take_what_the_cache_does_not_need_yet() -> None:
 @pytest.mark.parametrize("options", [{"gpu_layers": 4}, {"cpu_moe": True}, {"moe_slots": 1}])
 def test_where_slots_would_not_be_more_it_is_whole(options: dict[str, Any]) -> None:
     facts = model(*[replace(moe_layer(), kv_page_bytes=MIB)] * 4)
-    assert plan(facts, whole(facts) + 48 * MIB, **options).kv_growth is None
+    assert plan(facts, whole(facts) + 48 * MIB, **options).gpus[0].growth is None
 
 
 @settings(max_examples=60)
@@ -117,10 +117,10 @@ def test_no_size_of_the_cache_takes_more_than_there_is(
 ) -> None:
     found = plan(facts, whole(facts) + extra)
     assert found.bytes_in(Tier.VRAM) <= found.vram_budget
-    if found.kv_growth is None:
+    if found.gpus[0].growth is None:
         return
     kv = [layer.kv_page_bytes for layer in facts.layers]
-    slots = found.kv_growth.slots_beside((PAGES - pages) * sum(kv))
+    slots = found.gpus[0].growth.slots_beside((PAGES - pages) * sum(kv))
     beside = found.bytes_in(Tier.VRAM) - sum(
         found.bytes_in(Tier.VRAM, purpose) for purpose in (Purpose.KV, Purpose.SLOTS)
     )

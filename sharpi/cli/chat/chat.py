@@ -3,7 +3,7 @@
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,16 @@ from sharpi.cli.chat.chat_settings import ChatSettings
 from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.line_input import Input
 from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat, note_useless_options
-from sharpi.cli.chat.reply import note_early_end, note_incomplete_output, note_length, verbose_lines
+from sharpi.cli.chat.reply import note_end, verbose_lines
 from sharpi.cli.chat.saved_conversation import show_messages
 from sharpi.cli.log.conversation_log import ConversationLog
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
-from sharpi.cli.output.terminal import print_error, print_stderr
+from sharpi.cli.output.terminal import print_error, print_note, print_stderr
 from sharpi.cli.termination import uninterrupted
 from sharpi.errors import SharpiError, UsageError
+from sharpi.system.process import Closing
+from sharpi.units import plural
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine
@@ -30,14 +32,10 @@ _LEAST_NAME = 8  # letters of the model's name that remain in the bottom line, a
 
 
 def describe(engine: "Engine") -> str:
-    """Returns one line: the model, its architecture and its quant type."""
+    """Returns two lines: model, architecture and quant type; context, and where it runs."""
     kind = f"{engine.model_config.architecture}, {_quant_type(engine)}"
-    return f"{engine.config.model.stem} ({kind})"
-
-
-def describe_place(engine: "Engine") -> str:
-    """Returns one line: the size of the context, and where the model runs."""
-    return f"context {engine.context_size} tokens, {_place(engine)}"
+    place = f"context {engine.context_size} tokens, {_place(engine)}"
+    return f"{engine.config.model.stem} ({kind})\n{place}"
 
 
 def greeting(description: str, has_no_template: bool) -> str:
@@ -78,8 +76,7 @@ def _place(engine: "Engine") -> str:
     elif on_gpu:
         place = f"{on_gpu} of {num_layers} layers on the GPU"
     else:
-        threads = engine.runner.settings.num_threads
-        place = f"on the CPU with {threads} thread{'' if threads == 1 else 's'}"
+        place = f"on the CPU with {plural(engine.runner.settings.num_threads, 'thread')}"
     return place + (", experts from disk" if engine.streams_experts else "")
 
 
@@ -98,7 +95,7 @@ def question_of(text: str) -> str:
     return line[1:] if line.startswith("//") else text
 
 
-class Chat:
+class Chat(Closing):
     """The loop of a chat: reads messages, and answers them with the model that it opened."""
 
     def __init__(
@@ -112,7 +109,7 @@ class Chat:
         self._open_model, self.settings = open_model, settings
         self.lines, self.log, self._output_format = lines, log, output_format
         self._attached: list[str] = []
-        self._model: AbstractContextManager[Engine] | None = None
+        self._model = ExitStack()
         self.conversation: Conversation
         self.description = ""  # of the model and the place where it runs
         self.initial_text = ""  # shown in the editor for the next message
@@ -121,10 +118,8 @@ class Chat:
 
     def open(self, path: Path) -> None:
         """Loads a model and begins an empty conversation; raises SharpiError if loading fails."""
-        model = self._open_model(path)
-        engine = model.__enter__()
-        self._model = model
-        self.description = f"{describe(engine)}\n{describe_place(engine)}"
+        engine = self._model.enter_context(self._open_model(path))
+        self.description = describe(engine)
         note_useless_options(engine, self.settings.conversation)
         form, options = self._output_format, self.settings.conversation
         constrained = ConstrainedAnswers(form, engine.tokenizer) if form else None
@@ -132,7 +127,7 @@ class Chat:
 
     def close(self) -> None:
         """Closes the model and the log; a second call does nothing."""
-        self._leave_model()
+        self._model.close()
         self.log.close()
 
     def resume(self, messages: Sequence[Message], source: str) -> None:
@@ -194,10 +189,9 @@ class Chat:
             raise
         conversation.keep(generation)
         self.write_log()
-        note_early_end(generation)
-        if conversation.constrained is None:
-            note_length(generation)
-        note_incomplete_output(generation, conversation.constrained)
+        note_end(generation, conversation.constrained)
+        if conversation.constrained is None and generation.finish_reason == "length":
+            print_note("-n ended the answer; /set predict -1 lets the model end")
         if settings.conversation.verbose:
             for line in verbose_lines(generation.timings):
                 print_stderr(line)
@@ -223,23 +217,12 @@ class Chat:
         if not path.exists():
             raise UsageError(f"{name}: no such file or model; `sharpi list` shows what there is")
         messages = self.conversation.messages
-        self._leave_model()
+        self._model.close()
         try:
             self.open(path)
             self.conversation.restore(messages, "the conversation")
         except (SharpiError, KeyboardInterrupt):
-            self._leave_model()
+            self._model.close()
             self.open(before)
             self.conversation.messages = messages
             raise
-
-    def _leave_model(self) -> None:
-        model, self._model = self._model, None
-        if model is not None:
-            model.__exit__(None, None, None)
-
-    def __enter__(self) -> "Chat":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -1,6 +1,7 @@
 """The prompt of one answer, with or without a chat template, and the form that it must have."""
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -110,20 +111,12 @@ class ConstrainedAnswers:
 
     def _compiled(self) -> "GrammarConstraint":
         """Compiles the schema or grammar; raises GrammarError, which names the file."""
-        output_format, grammars = self._output_format, self._grammars
+        output_format = self._output_format
+        compiled: Callable[..., GrammarConstraint] = getattr(self._grammars, output_format.kind)
         try:
-            match output_format.kind:
-                case "json_schema":
-                    return grammars.json_schema(output_format.value)
-                case "gbnf":
-                    return grammars.gbnf(output_format.value)
-                case "lark":
-                    return grammars.lark(output_format.value)
-            return grammars.json_object()
+            return compiled() if output_format.value is None else compiled(output_format.value)
         except GrammarError as error:
-            raise GrammarError(
-                f"{output_format.source}: {error}" if output_format.source else str(error)
-            ) from error
+            raise GrammarError(f"{output_format.source}: {error}") from error
 
 
 def output_format(options: ConstraintOptions, sources: OptionSources) -> OutputFormat | None:
@@ -141,7 +134,7 @@ def output_format(options: ConstraintOptions, sources: OptionSources) -> OutputF
 def read_format(option: str, path: Any) -> OutputFormat:
     """Reads the schema or grammar of an option; raises UsageError for an unreadable file."""
     if option == "json_object":
-        return OutputFormat(option)
+        return OutputFormat(option, source="--json-object")
     text = text_of_file(path)
     if option == "json_schema":
         return OutputFormat(option, _parsed(text, path), path)

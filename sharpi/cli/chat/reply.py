@@ -15,6 +15,7 @@ from sharpi.cli.output.terminal import (
     supports_styles,
 )
 from sharpi.system.process import notes_after_answer
+from sharpi.units import plural
 
 if TYPE_CHECKING:
     from sharpi.cli.chat.prompt import ConstrainedAnswers
@@ -126,28 +127,16 @@ def collect(generation: "Generation", show: Callable[[str], None] | None = None)
     return is_complete
 
 
-def note_early_end(generation: "Generation") -> None:
-    """Prints a note if the answer ended because the context was full, with the flags that help."""
-    if generation.finish_reason == "context":
+def note_end(generation: "Generation", constrained: "ConstrainedAnswers | None") -> None:
+    """Prints a note if the context was full, or an answer ended before it had its structure."""
+    reason = generation.finish_reason
+    if reason == "context":
         print_note("the context is full; raise it with -c or continue with --context-shift")
-
-
-def note_length(generation: "Generation") -> None:
-    """Tells the user if -n cut the answer off."""
-    if generation.finish_reason == "length":
-        print_note("-n ended the answer; /set predict -1 lets the model end")
-
-
-def note_incomplete_output(
-    generation: "Generation", constrained: "ConstrainedAnswers | None"
-) -> None:
-    """Prints a note if -n or --stop ended an answer before it matched its schema or grammar."""
-    if constrained is None or constrained.is_complete:
-        return
-    if generation.finish_reason == "length":
-        print_note("-n ended the answer before its structure was complete; raise it")
-    elif generation.finish_reason == "stop":
-        print_note("--stop ended the answer before its structure was complete")
+    elif constrained is not None and not constrained.is_complete:
+        if reason == "length":
+            print_note("-n ended the answer before its structure was complete; raise it")
+        elif reason == "stop":
+            print_note("--stop ended the answer before its structure was complete")
 
 
 def timings_line(timings: "Timings") -> str:
@@ -178,19 +167,15 @@ def _speeds(timings: "Timings") -> str:
     cached = f", {timings.num_cached_tokens} reused" if timings.num_cached_tokens else ""
     prompt = (
         f"prompt {timings.prompt_tokens_per_second:.1f} tokens/s"
-        f" ({_tokens(timings.num_prompt_tokens)}{cached}), "
+        f" ({plural(timings.num_prompt_tokens, 'token')}{cached}), "
     )
     decode = (
         f"decode {timings.decode_tokens_per_second:.1f} tokens/s"
-        f" ({_tokens(timings.num_generated_tokens)}), "
+        f" ({plural(timings.num_generated_tokens, 'token')}), "
     )
     has_speed = timings.num_generated_tokens != 1  # the first token is part of the prompt's time
     first = f"first token after {timings.first_token_seconds:.2f} s"
     return f"{prompt}{decode if has_speed else ''}{first}"
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token" + ("" if count == 1 else "s")
 
 
 def _drafts(drafts: "DraftStatistics | None") -> str:

@@ -12,6 +12,7 @@ from sharpi.cli.log.log_store import KeptConversation, Message
 from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError
 from sharpi.system.files import read_bounded
+from sharpi.units import plural
 
 
 class _Turn(Struct, frozen=True):
@@ -48,13 +49,13 @@ def show_messages(messages: Sequence[dict[str, str]]) -> None:
     """Prints the last six messages to stderr, and shortens long ones."""
     hidden = len(messages) - _MOST_MESSAGES
     if hidden > 0:
-        print_stderr(f"... {hidden} earlier message{'' if hidden == 1 else 's'}")
+        print_stderr(f"... {plural(hidden, 'earlier message')}")
     for message in messages[-_MOST_MESSAGES:]:
         lines = strip_controls(message["content"]).strip("\n").split("\n")
         print_stderr(_MARKS[message["role"]] + "\n".join(lines[:_MOST_LINES]))
         more = len(lines) - _MOST_LINES
         if more > 0:
-            print_stderr(f"... {more} more line{'' if more == 1 else 's'}")
+            print_stderr(f"... {plural(more, 'more line')}")
 
 
 class Resumed(Struct, frozen=True):

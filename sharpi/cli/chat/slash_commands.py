@@ -12,6 +12,7 @@ from sharpi.cli.chat.saved_conversation import read_saved, show_messages
 from sharpi.cli.inputs import text_of_file
 from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError, did_you_mean
+from sharpi.units import plural
 
 if TYPE_CHECKING:
     from sharpi.cli.chat.conversation import Conversation
@@ -74,6 +75,9 @@ class SlashCommands:
     def _conversation(self) -> "Conversation":
         return self._chat.conversation
 
+    def _messages(self) -> str:
+        return plural(len(self._conversation.messages), "message")
+
     def _help(self, rest: str) -> None:
         for usage, purpose in COMMANDS.items():
             print_stderr(f"{usage:{_USAGE_WIDTH}}{purpose}", _USAGE_WIDTH)
@@ -107,23 +111,21 @@ class SlashCommands:
                 print_stderr("Nothing was saved.")
                 return
         self._conversation.save(path, replaces=replaces)
-        print_stderr(f"Saved {_messages(self._conversation)} to {path}.")
+        print_stderr(f"Saved {self._messages()} to {path}.")
 
     def _load(self, rest: str) -> None:
         path = _path(rest, "/load")
         self._conversation.restore(read_saved(path)[0], str(path))
         self._chat.log.begin_anew()
         show_messages(self._conversation.messages)
-        print_stderr(f"Loaded {_messages(self._conversation)} from {path}.")
+        print_stderr(f"Loaded {self._messages()} from {path}.")
 
     def _file(self, rest: str) -> None:
         path = _path(rest, "/file")
         text = text_of_file(str(path))
         self._chat.attach(path.name, text)
-        lines = len(text.splitlines())
-        print_stderr(
-            f"{path.name} ({lines} line{'' if lines == 1 else 's'}) goes with the next question."
-        )
+        lines = plural(len(text.splitlines()), "line")
+        print_stderr(f"{path.name} ({lines}) goes with the next question.")
 
     def _system(self, rest: str) -> None:
         if rest:
@@ -156,7 +158,7 @@ class SlashCommands:
     def _stats(self, rest: str) -> None:
         conversation = self._conversation
         used, size = conversation.num_tokens, conversation.engine.context_size
-        print_stderr(f"{_messages(conversation)}, {used} of {size} tokens of context in use")
+        print_stderr(f"{self._messages()}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
             speeds, drafts = verbose_lines(conversation.timings)
             for part in speeds.split("), "):
@@ -180,8 +182,3 @@ def _path(text: str, command: str) -> Path:
     if not text.strip():
         raise UsageError(f"{command} needs the name of a file")
     return Path(text.strip()).expanduser()
-
-
-def _messages(conversation: "Conversation") -> str:
-    count = len(conversation.messages)
-    return f"{count} message" + ("" if count == 1 else "s")

@@ -16,7 +16,7 @@ from sharpi.errors import UsageError
 from sharpi.settings import RunConfig, SpeculationConfig
 from sharpi.settings.option import LARGEST_COUNT, Option, Without
 from sharpi.settings.run import CONTEXT
-from sharpi.units import format_bytes
+from sharpi.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from sharpi.engine.measure.benchmark import BenchmarkRow, BenchmarkTest
@@ -142,10 +142,8 @@ def _pass(row: "BenchmarkRow") -> str:
 
 def _limits(row: "BenchmarkRow") -> Iterator[tuple[str, str]]:
     """Yields names and values of limits, such as ("reading with 8 threads", "40.0 GB/s")."""
-    if row.threads is None:
-        with_threads = "on the GPU"
-    else:
-        with_threads = f"with {row.threads} thread" + ("s" if row.threads > 1 else "")
+    threads = row.threads
+    with_threads = "on the GPU" if threads is None else f"with {plural(threads, 'thread')}"
     if row.read_limit_gigabytes_per_second is None:
         shared = "on both processors" if row.device else "on several machines"
         yield "", f"none where layers are {shared}"

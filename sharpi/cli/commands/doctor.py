@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from sharpi import __version__
 from sharpi.cli.inputs import JsonOption
@@ -72,8 +72,8 @@ def doctor(
     report = examine(path)
     advice = list(advise(report))
     if as_json:
-        missing = [asdict(each) for each in advice]
-        print(json.dumps(report.to_dict() | {"missing": missing, "features": FEATURES}))
+        others = {"missing": to_builtins(advice), "features": FEATURES}
+        print(json.dumps(to_builtins(report) | others))
         return
     for heading, text in _rows(report):
         print(fitted(f"{heading:15}{text}", sys.stdout, indent=15))

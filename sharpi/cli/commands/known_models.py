@@ -35,10 +35,11 @@ def models(
     if not entries:
         raise UsageError(f"no model of the list has '{word}' in its name; see `sharpi models`")
     hardware = _hardware()
+    records = [_record(each, hardware) for each in entries]
     if as_json:
-        print(json.dumps([_record(each, hardware) for each in entries]))
+        print(json.dumps(records))
     else:
-        _print(entries, hardware)
+        _print(records)
 
 
 _KERNEL_SHARE = 0.8  # of the speed of RAM that matrix kernels reach
@@ -70,6 +71,7 @@ def _record(entry: "CatalogueEntry", hardware: "HardwareInfo") -> dict[str, Any]
         "fits_here": plan.fits,
         "least_tokens_per_second_here": plan.speed.least_tokens_per_second if plan.fits else None,
         "tokens_per_second_here": plan.speed.tokens_per_second if plan.fits else None,
+        "source_here": _source(plan),
     }
 
 
@@ -82,7 +84,7 @@ _NOTES = (
 )
 
 
-def _print(entries: "Iterable[CatalogueEntry]", hardware: "HardwareInfo") -> None:
+def _print(records: Iterable[dict[str, Any]]) -> None:
     """Prints a row for each model with its default quant, and the sizes of its other quants."""
     from sharpi.cli.output.tables import left, output_console, print_table, right
 
@@ -99,36 +101,28 @@ def _print(entries: "Iterable[CatalogueEntry]", hardware: "HardwareInfo") -> Non
         *left("model", rank=6, wraps_at=24),
     )
     console = output_console()
-    print_table(console, columns, [_cells(entry, hardware) for entry in entries])
+    print_table(console, columns, map(_cells, records))
     console.print()
     for note in _NOTES:
         print(fitted(note, sys.stdout, 0))
 
 
-def _cells(entry: "CatalogueEntry", hardware: "HardwareInfo") -> tuple[str, ...]:
-    from sharpi.engine.placement.estimate import estimate, least_bytes, whole_bytes
-
-    plan = estimate(entry, entry.quant, hardware)
-    others = (f"{quant} {_size(entry.file_bytes(quant))}" for quant in entry.quants[1:])
+def _cells(record: dict[str, Any]) -> tuple[str, ...]:
+    (_, file_bytes), *others = record["approximate_file_bytes"].items()
+    least, most = record["least_tokens_per_second_here"], record["tokens_per_second_here"]
     return (
-        entry.name,
-        f"{entry.parameters:g}B",
-        f"{entry.active:g}B",
-        entry.quant,
-        _size(entry.file_bytes(entry.quant)),
-        _size(whole_bytes(entry, entry.quant, hardware)),
-        _size(least_bytes(entry, entry.quant, hardware)),
-        _speed(plan) if plan.fits else "-",
-        _source(plan),
-        ", ".join(others),
-        f"{entry.title}, {entry.repository}",
+        record["name"],
+        f"{record['parameters_billions']:g}B",
+        f"{record['active_parameters_billions']:g}B",
+        record["quant"],
+        _size(file_bytes),
+        _size(record["approximate_ram_bytes"]),
+        _size(record["approximate_least_ram_bytes"]),
+        f"{least:.2g}-{most:.2g}" if record["fits_here"] else "-",
+        record["source_here"],
+        ", ".join(f"{quant} {_size(count)}" for quant, count in others),
+        f"{record['title']}, {record['repository']}",
     )
-
-
-def _speed(plan: "TierPlan") -> str:
-    """Returns the lowest and highest expected decode speed in tokens/s, such as `12-30`."""
-    least, most = plan.speed.least_tokens_per_second, plan.speed.tokens_per_second
-    return f"{least:.2g}-{most:.2g}"
 
 
 def _size(count: int) -> str:

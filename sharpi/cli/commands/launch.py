@@ -49,7 +49,7 @@ def launch(
     path = find_model(context, model)
     size = ctx_size or _context_size(path)
     print_note(f"loading {path.name} with {size} tokens of context for {client}")
-    with running_server(path, MODEL, size) as url:
+    with running_server(path, size) as url:
         variables, arguments = chosen.configure(url, size)
         code = _run([program, *arguments, *(rest or ())], dict(variables))
     raise typer.Exit(code)
@@ -150,13 +150,13 @@ _DROPPED = ("SHARPI_API_KEY", "SHARPI_HOST", "SHARPI_PORT", "SHARPI_MODEL", "SHA
 
 
 @contextmanager
-def running_server(model: Path, alias: str, context_size: int) -> Iterator[str]:
+def running_server(model: Path, context_size: int) -> Iterator[str]:
     """Yields the URL of a server with the model loaded, and stops the server afterwards.
 
     The server's stderr is that of this process. If the server does not start, raises Typer's Exit
     with its exit code.
     """
-    where = ("--host", "127.0.0.1", "--port", "0", "--alias", alias, "-c", str(context_size))
+    where = ("--host", "127.0.0.1", "--port", "0", "--alias", MODEL, "-c", str(context_size))
     with subprocess.Popen(
         [sys.executable, "-m", "sharpi", "serve", str(model), *where],
         stdin=subprocess.DEVNULL,

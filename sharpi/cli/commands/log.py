@@ -11,7 +11,7 @@ from sharpi.cli.inputs import JsonOption
 from sharpi.cli.output.terminal import fitted, print_stderr, strip_controls
 from sharpi.errors import SharpiError, UsageError
 from sharpi.settings.option import Option, local_option
-from sharpi.units import format_time
+from sharpi.units import format_time, plural
 
 if TYPE_CHECKING:
     from sharpi.cli.log.log_store import KeptConversation, LogStore
@@ -136,7 +136,7 @@ def _remove(store: "LogStore", values: list[str] | None, everything: bool) -> No
         raise UsageError("rm needs the ids of conversations, or --all")
     ids = [each.id for each in store.listed()] if everything else _ids(values or [])
     count = store.remove([store.find(number).id for number in ids])  # none if one is missing
-    print_stderr(f"Removed {count} conversation{'' if count == 1 else 's'}.")
+    print_stderr(f"Removed {plural(count, 'conversation')}.")
 
 
 def _ids(values: Sequence[str]) -> list[int]:

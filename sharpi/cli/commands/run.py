@@ -18,8 +18,7 @@ from sharpi.cli.chat.prompt import (
 from sharpi.cli.chat.reply import (
     ReasoningStyle,
     collect,
-    note_early_end,
-    note_incomplete_output,
+    note_end,
     stream,
     timings_line,
     verbose_lines,
@@ -99,7 +98,7 @@ def run(
                     is_verbose=conversation.verbose,
                     is_constrained=constrained is not None,
                 )
-        note_incomplete_output(generation, constrained)
+        note_end(generation, constrained)
     if not is_complete:
         raise typer.Exit(INTERRUPTED)
 
@@ -115,7 +114,6 @@ def _print_text(
     """Prints answer (wrapped unless constrained) and speeds; returns False if Ctrl-C ended it."""
     style, wrap = ReasoningStyle(prompt.text), None if is_constrained else word_wrap()
     is_complete = stream(generation, style, prompt.echo, wrap)
-    note_early_end(generation)
     if generation.ids or is_complete:
         timings = generation.timings
         for line in verbose_lines(timings) if is_verbose else [timings_line(timings)]:

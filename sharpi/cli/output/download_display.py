@@ -27,11 +27,9 @@ class DownloadLines:
         self._path = ""
 
     def note(self, text: str) -> None:
-        """Reports a decision, or something that could not be done as requested."""
         print_note(text)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Reports a new file of `size` bytes; an earlier attempt received `received` of them."""
         self._path = path
         print_stderr(f"fetching {path} ({format_bytes(size)}){_resumed(received)}")
 
@@ -39,7 +37,6 @@ class DownloadLines:
         """Prints nothing, since a log file needs no progress."""
 
     def end(self) -> None:
-        """Reports that the file is complete and its checksum correct."""
         print_stderr(f"{self._path} is complete, checksum verified")
 
 
@@ -77,18 +74,15 @@ class DownloadBars:
         self._task: TaskID | None = None
 
     def note(self, text: str) -> None:
-        """Reports a decision, or something that could not be done as requested."""
         self.bars.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, path: str, size: int, received: int) -> None:
-        """Adds a bar for a file of `size` bytes; an earlier attempt received `received` of them."""
         if received:
             self.note(f"{path}{_resumed(received)}")
         name = path.rsplit("/", 1)[-1]
         self._task = self.bars.add_task(name, total=size, completed=received)
 
     def advance(self, count: int) -> None:
-        """Moves the bar by `count` bytes."""
         if self._task is not None:
             self.bars.advance(self._task, count)
 

@@ -14,7 +14,7 @@ from sharpi.experts.layer_stats import LayerStats
 from sharpi.experts.stats.heat_map import HOTTEST, fold, heats
 from sharpi.experts.stats.stats import ExpertStats
 from sharpi.experts.stats.stats_text import percent, summary_lines, tier_lines
-from sharpi.units import format_bytes
+from sharpi.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from sharpi.experts.simulation.simulate import PredictorRow, SimulationRow
@@ -191,17 +191,12 @@ def print_predictors(trace: "Trace", rows: Iterable["PredictorRow"]) -> None:
 def _print(trace: "Trace", columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     console = output_console()
     line = (
-        f"{trace.num_tokens} tokens in {_texts(trace)}{_prompts(trace)},"
+        f"{trace.num_tokens} tokens in {plural(len(trace.lengths), 'text')}{_prompts(trace)},"
         f" {trace.num_layers} layers,"
         f" {trace.num_experts} experts, {trace.experts_per_token} per token"
     )
     print(fitted(line, sys.stdout, 0))
     print_table(console, columns, rows)
-
-
-def _texts(trace: "Trace") -> str:
-    count = len(trace.lengths)
-    return f"{count} text" + ("" if count == 1 else "s")
 
 
 def _prompts(trace: "Trace") -> str:

@@ -4,6 +4,7 @@ On a wide terminal, or in a pipe, a table has all columns. Otherwise the last li
 were left out.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
@@ -113,7 +114,5 @@ def _rendered(content: Table | Text, width: int) -> list[str]:
 
 def output_console(stream: TextIO | None = None) -> Console:
     """Returns a Rich console for `stream` (default stdout), 160 columns wide unless a terminal."""
-    console = Console(file=stream, highlight=False, markup=False)
-    if not console.is_terminal:
-        return Console(file=stream, highlight=False, markup=False, width=PIPED_WIDTH)
-    return console
+    width = None if (stream or sys.stdout).isatty() else PIPED_WIDTH
+    return Console(file=stream, highlight=False, markup=False, width=width)

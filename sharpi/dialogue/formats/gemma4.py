@@ -110,19 +110,15 @@ def _begins_key(source: AnswerText) -> Steps[bool]:
 
 
 def written_value(value: Any) -> str:
-    """Returns a value in Gemma's notation."""
+    """Returns a value in Gemma's notation, with sorted keys."""
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
     if isinstance(value, dict):
-        return written_object(value)
+        pairs = (f"{key}:{written_value(value[key])}" for key in sorted(value))
+        return f"{{{','.join(pairs)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(written_value, value))}]"
     return json.dumps(value)
-
-
-def written_object(values: Mapping[str, Any]) -> str:
-    """Returns an object in Gemma's notation, with sorted keys."""
-    return "{" + ",".join(f"{key}:{written_value(values[key])}" for key in sorted(values)) + "}"
 
 
 _CALL_BEGIN, _CALL_END = "<|tool_call>", "<tool_call|>"
@@ -155,7 +151,7 @@ class Gemma4(ToolFormat):
         return True
 
     def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
-        return f"call:{name}{written_object(arguments)}"
+        return f"call:{name}{written_value(dict(arguments))}"
 
     def called(self, grammar: CallGrammar, tool: Tool) -> str:
         values = [
@@ -166,10 +162,7 @@ class Gemma4(ToolFormat):
 
 
 def _value_expression(grammar: CallGrammar, value: ArgumentSpec) -> str:
-    """Returns a grammar expression for a key and its value; lists and objects are in JSON.
-
-    The parser reads JSON as well as Gemma's notation.
-    """
+    """Returns a grammar expression for a key and its value; lists and objects are in JSON."""
     key = f"{value.key}:"
     if value.words:
         words = " | ".join(grammar.literal(f"{QUOTE}{word}{QUOTE}") for word in value.words)

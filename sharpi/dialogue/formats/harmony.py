@@ -82,10 +82,7 @@ def _read_recipient(source: AnswerText) -> Steps[str]:
 
 
 def _read_header(source: AnswerText, header: str, marker: str) -> Steps[str | None]:
-    """Reads on in a message's header, after `marker`, to `<|message|>`; returns all of it.
-
-    Returns None if the answer ends within the header. A header that ends without a text is dropped.
-    """
+    """Reads on to `<|message|>` and returns the header, after others without; None at the end."""
     while marker != MESSAGE:
         text, found = yield from source.read_until((*_BODY_MARKERS, MESSAGE))
         if found is None:

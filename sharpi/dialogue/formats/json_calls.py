@@ -1,4 +1,4 @@
-"""Tool calls as JSON objects with a name and arguments, after a marker or alone."""
+"""Tool calls as JSON objects with a name and arguments, or in Python's notation."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.keyed_arguments import values_in_order
 from sharpi.dialogue.python_call import LIST_OPENINGS, read_any_calls
 from sharpi.dialogue.tool_format import Notation, ToolFormat
 from sharpi.dialogue.tools import Tool
@@ -91,3 +92,28 @@ class JsonCalls(ToolFormat):
         quoted, form = json.dumps(tool.name, ensure_ascii=False), self.notation
         begun = grammar.literal(f'{{"{form.name_key}": {quoted}, "{form.arguments_key}": ')
         return f'{begun} {grammar.arguments(tool)} "}}"'
+
+
+LIST_BEGIN = "<|tool_call_start|>"
+
+
+class PythonCalls(JsonCalls):
+    """Reads and writes `<|tool_call_start|>[name(key=value), ...]<|tool_call_end|>`.
+
+    Values are read in Python's or JSON's notation, and written as JSON.
+    """
+
+    def __init__(self) -> None:
+        section = (LIST_BEGIN, "<|tool_call_end|>")
+        super().__init__(JsonNotation(name="LFM2", section=section, is_list=True, is_strict=True))
+
+    def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
+        pairs = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items())
+        return f"{name}({', '.join(pairs)})"
+
+    def called(self, grammar: CallGrammar, tool: Tool) -> str:
+        values = [
+            (f"{grammar.literal(f'{each.key}=')} {grammar.json(each.schema)}", each.is_required)
+            for each in values_in_order(tool)
+        ]
+        return f'{grammar.literal(f"{tool.name}(")} {grammar.listed(values, ", ")} ")"'

@@ -11,8 +11,14 @@ from msgspec.structs import replace
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value, read_calls
-from sharpi.dialogue.keyed_arguments import KeyedArguments, json_text, keyed_expression
-from sharpi.dialogue.tool_format import BracketedCalls, Notation, value_text
+from sharpi.dialogue.keyed_arguments import (
+    ArgumentSpec,
+    KeyedArguments,
+    json_text,
+    may_be_text,
+    values_in_order,
+)
+from sharpi.dialogue.tool_format import BracketedCalls, Notation
 from sharpi.dialogue.tools import Tool
 
 _NAME, _KEY, _NUMBER, _TYPE, _IS_TEXT = "{name}", "{key}", "{number}", "{type}", "{is_text}"
@@ -174,31 +180,41 @@ class TaggedCalls(BracketedCalls):
 
     def called(self, grammar: CallGrammar, tool: Tool) -> str:
         form = self.notation
-
-        def around(key: str, is_text: bool) -> tuple[str, str]:
-            written = form.argument.replace(_KEY, key).replace(_IS_TEXT, str(is_text).lower())
-            parts = (grammar.literal(part) for part in written.split(_TYPE) if part)
-            return " /[a-z]+/ ".join(parts), form.argument_end.replace(_KEY, key)
-
         begun, *rest = form.call.replace(_NAME, tool.name).split(_NUMBER)
-        number = f" /[0-9]+/ {grammar.literal(rest[0])}" if rest else ""
-        arguments = keyed_expression(grammar, tool, around)
-        return f"{grammar.literal(begun)}{number} {arguments} {grammar.literal(form.call_end)}"
+        number = [f"/[0-9]+/ {grammar.literal(rest[0])}"] if rest else []
+        arguments = (self._argument_expression(grammar, each) for each in values_in_order(tool))
+        return " ".join(
+            (grammar.literal(begun), *number, *arguments, grammar.literal(form.call_end))
+        )
+
+    def _argument_expression(self, grammar: CallGrammar, value: ArgumentSpec) -> str:
+        """Returns a grammar expression for an argument; one that may be a string is any text."""
+        is_text = bool(value.words) or may_be_text(value.schema)
+        opening, closing = self._around(value.key, is_text)
+        before = " /[a-z]+/ ".join(grammar.literal(part) for part in opening.split(_TYPE) if part)
+        if is_text and not value.words:
+            content = grammar.text_until(closing)
+        else:
+            words = " | ".join(map(grammar.literal, value.words))
+            content = f"({words or grammar.json(value.schema)}) {grammar.literal(closing)}"
+        return f"{before} {content}" if value.is_required else f"({before} {content})?"
+
+    def _around(self, key: str, is_text: bool) -> tuple[str, str]:
+        form = self.notation
+        opening = form.argument.replace(_KEY, key).replace(_IS_TEXT, str(is_text).lower())
+        return opening, form.argument_end.replace(_KEY, key)
 
     def _written(self, key: str, value: Any) -> str:
-        form = self.notation
+        is_text = isinstance(value, str)
+        opening, closing = self._around(key, is_text)
         kind = "null" if value is None else _TYPES.get(type(value), "array")
-        is_text = str(isinstance(value, str)).lower()
-        begun = form.argument.replace(_IS_TEXT, is_text).replace(_TYPE, kind).replace(_KEY, key)
-        return f"{begun}{value_text(value)}{form.argument_end.replace(_KEY, key)}"
+        text = value if is_text else json.dumps(value, ensure_ascii=False)
+        return f"{opening.replace(_TYPE, kind)}{text}{closing}"
 
     def _read_name(
         self, source: AnswerText, tag: _Tag, followers: tuple[str, ...] = ()
     ) -> Steps[tuple[str, bool] | None]:
-        """Reads a tag after its beginning; returns its name and whether it says to hold a string.
-
-        `followers`: the tags that may follow a name without an end.
-        """
+        """Reads on in a tag; returns its name and whether it says to hold a string."""
         text, end = yield from source.read_until((tag.end or "\n", "\n", *followers))
         source.at -= 0 if tag.end else len(end or "")
         name, _, attributes = text.strip().partition('"')
@@ -231,10 +247,7 @@ class TaggedCalls(BracketedCalls):
         yield from arguments.end()
 
     def _finds_argument(self, source: AnswerText) -> Steps[bool]:
-        """Reads up to and including the tag of the next argument; False at the end of the call.
-
-        What the model writes in between is no argument, and is left out.
-        """
+        """Reads past the tag of the next argument; returns False at the end of the call."""
         if (yield from source.accept_marker(self._end)):
             return False
         tag = self._argument.begin
@@ -252,10 +265,7 @@ class TaggedCalls(BracketedCalls):
 def _read_nested(
     source: AnswerText, prefix: str, name: str, schema: Mapping[str, Any], depth: int = 0
 ) -> Steps[str | None]:
-    """Reads the value of a tag up to its end, and returns it as JSON text; None without an end.
-
-    Tags within are the members of an object, or of a list if all are named `item`.
-    """
+    """Reads a tag's value to its end as JSON text; tags within are members or items."""
     members: list[tuple[str, str]] = []
     while True:
         text, opening = yield from source.read_until((f"{prefix}<",))

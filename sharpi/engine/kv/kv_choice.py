@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Iterator
 
+from msgspec import Struct
+
 from sharpi.gguf.header import is_routed, layer_of
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import HardwareInfo
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, kv_bytes, supports_kv_types
 from sharpi.ops.recurrent import state_bytes
-from sharpi.settings import KvType, KvTypes, RunConfig
+from sharpi.settings import KvTypes, RunConfig
 from sharpi.tiers.facts import ModelFacts, read_facts
 from sharpi.tiers.plan import TierPlan
 from sharpi.tiers.planner import default_ram, plan_tiers
@@ -19,30 +21,105 @@ from sharpi.units import format_bytes
 # What attention on a GPU takes beside the KV cache (sharpi/ops/cuda/recorder/attention_calls.py):
 # partial results of a split context, and one layer's keys and values, gathered in order.
 _PARTS_BYTES, _GATHERED_BYTES = 32 << 20, 256 << 20
+# Where the weights fill the memory, one part in so many of it is worth more as KV cache than as
+# room for experts.
+_KV_SHARE = 8
+_F16, _Q8_0 = KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")
 
 
-def choose_on_gpu(
-    config: RunConfig,
-    file: GgufFile,
-    model: ModelConfig,
-    hardware: HardwareInfo,
-    positions: int,
-    window_pages: int = 0,
-) -> tuple[frozenset[int], str | None]:
-    """Returns the layers on GPUs with f16 keys, and why f16 takes too much VRAM, else None."""
-    vrams = usable_vrams(config, hardware)
-    if not vrams:
-        return frozenset(), None
-    settings = _provisional_settings(config, positions, window_pages)
+class KvChoice(Struct, frozen=True, eq=False):
+    """Chooses a KV cache of `num_positions`; sliding windows have `window_pages`, 0 for all."""
 
-    def planned(kind: KvType) -> TierPlan:
-        facts = read_facts(file, model, KvTypes(kind, kind))
-        sizes = KnownSizes(gpu_scratch=gpu_buffers(facts, model, settings))
-        return plan_tiers(facts, hardware, config, settings, sizes)
+    config: RunConfig
+    file: GgufFile
+    model: ModelConfig
+    hardware: HardwareInfo
+    num_positions: int
+    window_pages: int = 0
 
-    f16, q8 = planned("f16"), planned("q8_0")
-    needed = kv_bytes(model.attention, positions, window_pages=window_pages)
-    return _on_gpu(f16), _why_not_f16(f16, q8, model.num_layers, needed, sum(vrams))
+    def types(self) -> tuple[KvTypes, tuple[str, ...]]:
+        """Returns the requested types, or else f16 or q8_0 by the room there is, with a note."""
+        config, shapes = self.config, self.model.attention
+        if config.kv_type or config.key_type or config.value_type:
+            default = config.kv_type or "f16"
+            return KvTypes(config.key_type or default, config.value_type or default), ()
+        on_gpu, reason = self._on_gpu()
+        if reason is None:
+            reason = self._why_not_in_ram(on_gpu)
+        if reason is None or not supports_kv_types(shapes, _Q8_0):
+            return _F16, ()
+        halved = format_bytes(kv_bytes(shapes, self.num_positions, _Q8_0, self.window_pages))
+        note = f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway"
+        return _Q8_0, (note,)
+
+    def _on_gpu(self) -> tuple[frozenset[int], str | None]:
+        """Returns the layers on GPUs with f16 keys, and why f16 takes too much VRAM, else None."""
+        config, positions = self.config, self.num_positions
+        vrams = usable_vrams(config, self.hardware)
+        if not vrams:
+            return frozenset(), None
+        settings = EngineSettings(
+            positions, min(config.batch_size, positions), "int8", "", num_threads=1,
+            num_batch_threads=1, window_pages=self.window_pages, num_parallel=config.num_parallel,
+        )  # fmt: skip
+
+        def planned(types: KvTypes) -> TierPlan:
+            facts = read_facts(self.file, self.model, types)
+            sizes = KnownSizes(gpu_scratch=gpu_buffers(facts, self.model, settings))
+            return plan_tiers(facts, self.hardware, config, settings, sizes)
+
+        f16 = planned(_F16)
+        needed = kv_bytes(self.model.attention, positions, window_pages=self.window_pages)
+        return _on_gpu(f16), _why_not_f16(
+            f16, planned(_Q8_0), self.model.num_layers, needed, sum(vrams)
+        )
+
+    def _why_not_in_ram(self, on_gpu: Collection[int]) -> str | None:
+        """Returns why f16 keys do not fit beside the dense weights; experts may stay on disk."""
+        shapes = [shape for shape in self.model.attention if shape.layer not in on_gpu]
+        needed = kv_bytes(shapes, self.num_positions, _F16, self.window_pages)
+        dense = sum(
+            tensor.num_bytes
+            for name, tensor in self.file.tensors.items()
+            if not is_routed(name) and layer_of(name) not in on_gpu
+        )
+        left = max(0, self._ram - dense)
+        if needed <= left:
+            return None
+        return (
+            f"f16 would take {format_bytes(needed)}, and {format_bytes(left)} are left beside the"
+            " dense weights"
+        )
+
+    @property
+    def _ram(self) -> int:
+        return default_ram(self.hardware) if self.config.ram is None else self.config.ram
+
+    def pages(self, types: KvTypes) -> tuple[int, tuple[str, ...]]:
+        """Returns the pages for all sequences, at least one context's, and notes on it."""
+        config, attention = self.config, self.model.attention
+        of_context = -(-self.num_positions // PAGE_POSITIONS)
+        wanted = config.num_parallel * of_context
+        window_pages = self.window_pages if self.window_pages < wanted else 0
+        in_windows = [shape for shape in attention if shape.window and window_pages]
+        others = [shape for shape in attention if shape not in in_windows]
+        page_bytes = kv_bytes(others, PAGE_POSITIONS, types)
+        if config.num_parallel == 1 or not page_bytes:
+            return wanted, ()
+        vram = config.vram or self.hardware.free_vram
+        # The pages of all layers may have to fit into each of these.
+        memories = [self._ram, *([vram] if config.device != "cpu" and vram else [])]
+        weights = sum(tensor.num_bytes for tensor in self.file.tensors.values())
+        free_bytes = min(max(memory - weights, memory // _KV_SHARE) for memory in memories)
+        free_bytes -= kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types)
+        pages = max(of_context, min(wanted, max(0, free_bytes) // page_bytes))
+        if pages == wanted:
+            return pages, ()
+        return pages, (
+            f"the KV cache has room for {pages * PAGE_POSITIONS} positions, not for a whole context"
+            f" of each of {config.num_parallel} sequences; when they are long, the newest ones"
+            " wait",
+        )
 
 
 def _why_not_f16(
@@ -59,20 +136,6 @@ def _why_not_f16(
         return f"{beside} for {layers} {of_layers}, not for {more_layers}"
     wanted = f"of the {recommended} recommended experts of a layer"
     return f"{beside} for {slots} {wanted}, not for {more_slots}"
-
-
-def _provisional_settings(config: RunConfig, positions: int, window_pages: int) -> EngineSettings:
-    """Returns settings for a KV cache of `positions` positions, before the others are decided."""
-    return EngineSettings(
-        context_size=positions,
-        batch_size=min(config.batch_size, positions),
-        rounding="int8",
-        instruction_set="",
-        num_threads=1,
-        num_batch_threads=1,
-        window_pages=window_pages,
-        num_parallel=config.num_parallel,
-    )
 
 
 def gpu_buffers(facts: ModelFacts, model: ModelConfig, settings: EngineSettings) -> int:
@@ -102,102 +165,6 @@ def _gpu_fit(plan: TierPlan) -> tuple[int, int, int]:
         if layer.index in on_gpu and layer.num_experts
     ]
     return len(on_gpu), *min(counts, default=(0, 0))
-
-
-_F16, _Q8_0 = KvTypes("f16", "f16"), KvTypes("q8_0", "q8_0")
-
-
-def choose_kv_types(
-    config: RunConfig,
-    file: GgufFile,
-    model: ModelConfig,
-    hardware: HardwareInfo,
-    num_positions: int,
-    window_pages: int = 0,
-) -> tuple[KvTypes, tuple[str, ...]]:
-    """Returns the requested types, or else f16 or q8_0 by the room there is, with a note."""
-    if config.kv_type or config.key_type or config.value_type:
-        default = config.kv_type or "f16"
-        return KvTypes(config.key_type or default, config.value_type or default), ()
-    on_gpu, reason = choose_on_gpu(config, file, model, hardware, num_positions, window_pages)
-    if reason is None:
-        shapes = [shape for shape in model.attention if shape.layer not in on_gpu]
-        needed = kv_bytes(shapes, num_positions, _F16, window_pages)
-        reason = _why_not_in_ram(needed, _free_bytes(config, file, hardware, on_gpu))
-    if reason is None or not supports_kv_types(model.attention, _Q8_0):
-        return _F16, ()
-    halved = format_bytes(kv_bytes(model.attention, num_positions, _Q8_0, window_pages))
-    return _Q8_0, (f"keys and values are q8_0, {halved}: {reason}; --kv-type f16 takes it anyway",)
-
-
-def _why_not_in_ram(needed: int, free_bytes: int) -> str | None:
-    if needed <= free_bytes:
-        return None
-    return (
-        f"f16 would take {format_bytes(needed)}, and {format_bytes(free_bytes)} are left beside the"
-        " dense weights"
-    )
-
-
-def _free_bytes(
-    config: RunConfig, file: GgufFile, hardware: HardwareInfo, on_gpu: Collection[int]
-) -> int:
-    """Returns the bytes of RAM that the dense weights leave free."""
-    ram = default_ram(hardware) if config.ram is None else config.ram
-    tensors = file.tensors.items()
-    dense = sum(t.num_bytes for name, t in tensors if _is_dense_in_ram(name, on_gpu))
-    return max(0, ram - dense)
-
-
-def _is_dense_in_ram(name: str, on_gpu: Collection[int]) -> bool:
-    return not is_routed(name) and layer_of(name) not in on_gpu
-
-
-# Where the weights fill the memory, one part in so many of it is worth more as KV cache than as
-# room for experts.
-_KV_SHARE = 8
-
-
-def kv_pages(
-    config: RunConfig,
-    file: GgufFile,
-    model: ModelConfig,
-    hardware: HardwareInfo,
-    pages_per_sequence: int,
-    types: KvTypes,
-    window_pages: int = 0,
-) -> tuple[int, tuple[str, ...]]:
-    """Returns the number of pages for all sequences, at least one context's, and notes on it."""
-    wanted = config.num_parallel * pages_per_sequence
-    window_pages = window_pages if window_pages < wanted else 0
-    in_windows = [shape for shape in model.attention if shape.window and window_pages]
-    others = [shape for shape in model.attention if shape not in in_windows]
-    page_bytes = kv_bytes(others, PAGE_POSITIONS, types)
-    if config.num_parallel == 1 or not page_bytes:
-        return wanted, ()
-    weights = sum(tensor.num_bytes for tensor in file.tensors.values())
-    free_bytes = min(_unfilled_bytes(memory, weights) for memory in _memories(config, hardware))
-    free_bytes = max(0, free_bytes - kv_bytes(in_windows, window_pages * PAGE_POSITIONS, types))
-    pages = max(pages_per_sequence, min(wanted, free_bytes // page_bytes))
-    if pages == wanted:
-        return pages, ()
-    return pages, (
-        f"the KV cache has room for {pages * PAGE_POSITIONS} positions, not for a whole context of"
-        f" each of {config.num_parallel} sequences; when they are long, the newest ones wait",
-    )
-
-
-def _memories(config: RunConfig, hardware: HardwareInfo) -> list[int]:
-    """Returns the bytes of RAM and, if a GPU may be used, of VRAM."""
-    memories = [default_ram(hardware) if config.ram is None else config.ram]
-    vram = config.vram or hardware.free_vram
-    if config.device != "cpu" and vram:
-        memories.append(vram)
-    return memories
-
-
-def _unfilled_bytes(memory: int, weights: int) -> int:
-    return max(memory - weights, memory // _KV_SHARE)
 
 
 def kv_notes(model: ModelConfig, context_size: int, window_pages: int = 0) -> Iterator[str]:

@@ -63,8 +63,8 @@ class Drafting(TokenProposer):
         if has_drafts and self._runner.is_ahead:
             return StepProposal(batch, may_run_ahead=False)
         drafted = [
-            scheduled._replace(proposed=draft.tokens) if draft is not None else scheduled
-            for scheduled, draft in zip(batch, drafts.drafts, strict=True)
+            scheduled._replace(proposed=tokens) if tokens else scheduled
+            for scheduled, tokens in zip(batch, drafts.drafts, strict=True)
         ]
         return StepProposal(drafted, drafts, self._may_run_ahead and not has_drafts)
 

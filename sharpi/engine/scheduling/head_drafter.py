@@ -11,7 +11,7 @@ from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.errors import ModelFileError
 from sharpi.ops.cpu.program import IntArray
 from sharpi.settings import DraftKind
-from sharpi.speculation.draft import Draft, likely_tokens
+from sharpi.speculation.draft import Draft, likely_draft
 
 _MOST_WAITING = 1024  # hidden states of decoded tokens
 
@@ -60,7 +60,7 @@ class HeadDrafter:
         self._waiting.append(hidden.copy())
         self._num_waiting += len(hidden)
         if self._num_waiting > (1 if is_prompt else _MOST_WAITING):
-            with suppress(ModelFileError):  # which the model's own step would raise, too
+            with suppress(ModelFileError):
                 self._fill(table)
 
     def _fill(self, table: PageTable) -> None:
@@ -80,14 +80,12 @@ class HeadDrafter:
         is_ready = self._num_waiting > 0 and len(self._tokens) == end + 1
         if table is None or not is_ready or most <= 0:
             return None
-        try:
-            tokens, levels = self._drafted(table, most)
-        except ModelFileError:
-            return None
-        return Draft(self.kind, tuple(tokens), tuple(levels)) if tokens else None
+        with suppress(ModelFileError):  # which the model's own step would raise, too
+            return self._drafted(table, most)
+        return None
 
-    def _drafted(self, table: PageTable, most: int) -> tuple[list[int], list[int]]:
-        """Returns at most `most` drafted tokens, and a level of probability for each."""
+    def _drafted(self, table: PageTable, most: int) -> Draft | None:
+        """Runs the head over the waiting hidden states, then over its own drafts."""
         found = self._first_prediction(table)
         at, step = self._first - 1, int(self._head.follows_drafts)
 
@@ -97,7 +95,7 @@ class HeadDrafter:
             found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
             return found.logits
 
-        return likely_tokens(found.logits, after, most, self._vocab_size, self._least)
+        return likely_draft(self.kind, found.logits, after, most, self._vocab_size, self._least)
 
     def _first_prediction(self, table: PageTable) -> HeadOutput:
         """Runs the head over all waiting hidden states, clears them, and returns its output."""

@@ -52,10 +52,7 @@ class ExpertFeed(NativeObject):
         super().__init__(address, self._library.sharpi_feed_destroy, "expert feed")
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a table (experts,) of addresses of one matrix of each expert.
-
-        `piece` is the matrix: 0 for gate, 1 for up, 2 for down.
-        """
+        """Returns the address of the addresses (experts,) of gate (0), up (1) or down (2)."""
         return self.store.table(layer, piece)
 
     @property
@@ -73,10 +70,7 @@ class ExpertFeed(NativeObject):
         return bool(self._library.sharpi_feed_begin_step(self.handle, may_predict, is_prompt))
 
     def set_sequences(self, sequences: Sequence[int], begins: Sequence[bool]) -> None:
-        """Sets the sequence id of each row of the next steps.
-
-        `begins` (rows,) is True for rows whose sequence is new.
-        """
+        """Sets each row's sequence id for the next steps; `begins` (rows,) is True for new ones."""
         count = len(sequences)
         names, flags = (c_int32 * count)(*sequences), (c_uint8 * count)(*begins)
         if self._library.sharpi_feed_set_sequences(self.handle, names, flags, count):
@@ -93,10 +87,7 @@ class ExpertFeed(NativeObject):
         return counts
 
     def check_step(self) -> None:
-        """Raises ModelFileError if an expert could not be read in the last step.
-
-        The results of that step are then invalid.
-        """
+        """Raises ModelFileError if the last step's results lack an expert that was not read."""
         if self._library.sharpi_feed_take_failure(self.handle):
             raise self.store.read_error()
 
@@ -138,10 +129,7 @@ class NativePredictor(NativeObject):
         super().__init__(address, self._library.sharpi_predictor_destroy, "predictor")
 
     def replay(self, steps: Steps, budget: int) -> PredictionCounts:
-        """Replays a trace's decoded tokens, and predicts `budget` experts before every layer.
-
-        Returns how many experts were predicted, used, and both.
-        """
+        """Replays a trace's decoded tokens, and counts predictions of `budget` experts a layer."""
         trace, predictions = native_trace(steps, self._num_experts), PredictionCounts()
         status = self._library.sharpi_predictor_replay(
             self.handle,

@@ -73,10 +73,7 @@ class NativePolicy(NativeObject):
         self._out = int(self._swaps.ctypes.data), max_swaps
 
     def start(self) -> list[Swap]:
-        """Returns the swaps that load the experts to pin, and those of `settings.warm`.
-
-        Call it before the first token.
-        """
+        """Returns the swaps before the first token, for experts to pin and those of `warm`."""
         return self._made(self._library.sharpi_policy_start(self.handle, *self._out))
 
     def use(self, layer: int, experts: Sequence[int] | NDArray[np.integer]) -> list[Swap]:
@@ -99,10 +96,7 @@ class NativePolicy(NativeObject):
         return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
 
     def resize(self, layer: int, num_slots: int) -> list[Swap]:
-        """Gives a layer `num_slots` slots; returns a swap without an expert for each that leaves.
-
-        Experts in use stay, so that the layer may keep more slots.
-        """
+        """Gives a layer this many slots, or more if in use; returns a swap for each that goes."""
         arguments = (self.handle, layer, num_slots)
         return self._made(self._library.sharpi_policy_resize(*arguments, *self._out))
 
@@ -119,10 +113,7 @@ class NativePolicy(NativeObject):
         self._library.sharpi_policy_set_prefetching(self.handle, prefetches)
 
     def set_learning(self, learns: bool) -> None:
-        """Turns learning on or off; call it between steps.
-
-        Without learning, a policy that keeps missed experts acts as lru.
-        """
+        """Turns learning on or off between steps; without it, learned policies act as lru."""
         self._library.sharpi_policy_set_learning(self.handle, learns)
 
     def replay(self, steps: Steps) -> int:

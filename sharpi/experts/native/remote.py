@@ -42,10 +42,7 @@ class RemoteExperts(NativeObject):
         super().__init__(address, self._library.sharpi_remote_destroy, "experts of other ranks")
 
     def add_experts(self, layer: int, first: int, end: int, rank: int) -> None:
-        """Records that a rank has the experts [first, end) of a layer in memory and computes them.
-
-        `rank` is an index from 0 to below `num_ranks`.
-        """
+        """Records that rank `rank` of `num_ranks` computes the experts [first, end) of a layer."""
         self._library.sharpi_remote_add_experts(self.handle, layer, first, end, rank)
 
     def remove_rank(self, rank: int) -> None:
@@ -72,10 +69,7 @@ class RemoteExperts(NativeObject):
         return address, size.value
 
     def complete(self, rank: int, reply: NDArray[np.uint8] | None) -> None:
-        """Passes a rank's reply to the waiting step; None makes the step fail.
-
-        It is the reply to the request that `next_request` returned last.
-        """
+        """Passes the reply to the last request to the waiting step, which fails for None."""
         if reply is not None:
             address, size = self._reply_buffer(rank)
             ctypes.memmove(address, reply.ctypes.data, size)

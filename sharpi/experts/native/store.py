@@ -69,10 +69,7 @@ class ExpertStore(NativeObject):
         return int(self._library.sharpi_store_max_group(self.handle))
 
     def table(self, layer: int, piece: int) -> int:
-        """Returns the address of a table (experts,) of addresses of one matrix of each expert.
-
-        `piece` is the matrix: 0 for gate, 1 for up, 2 for down. Returns 0 if there is no table.
-        """
+        """Returns the address of the addresses (experts,) of gate (0), up (1) or down (2), or 0."""
         return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)
 
     def start(self) -> None:
@@ -109,10 +106,7 @@ class ExpertStore(NativeObject):
         return bool(self._library.sharpi_store_exchange(*arguments))
 
     def resize(self, slots: Sequence[int]) -> None:
-        """Gives each layer this many slots, at most one for each expert, also during a step.
-
-        Slots that go give their memory to the system. Layers that compute now keep theirs.
-        """
+        """Gives layers this many slots, also during a step; layers that compute keep theirs."""
         counts = np.array(slots, np.int32)
         _check(self._library.sharpi_store_resize(self.handle, counts.ctypes.data))
         self._library.sharpi_store_slots(self.handle, counts.ctypes.data)

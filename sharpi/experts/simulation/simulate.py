@@ -28,10 +28,7 @@ from sharpi.experts.trace.trace import Steps, Trace
 
 
 def replay_optimum(steps: Steps, num_experts: int, slots: tuple[int, ...]) -> list[Counts]:
-    """Returns each layer's counts for the optimal policy; `slots` (layers,) are slots by layer.
-
-    It keeps the experts that are used again soonest.
-    """
+    """Returns each layer's counts if the experts that are used again soonest keep `slots`."""
     trace = native_trace(steps, num_experts)
     per_layer = np.array(slots, np.int32)
     counts = np.empty((len(slots), len(Counts._fields)), np.int64)

@@ -26,10 +26,7 @@ def heats(stats: ExpertStats) -> NDArray[np.float64]:
 
 
 def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], int]:
-    """Reduces an array (layers, experts) to at most `width` columns by maxima of adjacent columns.
-
-    Also returns the number of columns that one maximum covers.
-    """
+    """Returns maxima of adjacent columns, at most `width`, and how many columns one covers."""
     layers, experts = values.shape
     together = max(1, -(-experts // width))
     padding = -experts % together
@@ -38,10 +35,7 @@ def fold(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], 
 
 
 def save_png(path: Path, stats: ExpertStats) -> None:
-    """Draws the heat map as a PNG file.
-
-    Raises UsageError if matplotlib is missing or the file cannot be written.
-    """
+    """Draws the heat map as a PNG; raises UsageError without matplotlib, or if it cannot."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -107,10 +107,7 @@ class ExpertStats(Struct, frozen=True):
         return sum(layer.fills for layer in self.layers)
 
     def per_token(self, count: float) -> float | None:
-        """Returns `count`, one for decoded tokens, per such token; None before the first token.
-
-        Tokens that were decoded together with a part of a prompt are left out.
-        """
+        """Returns `count` per token that was decoded without part of a prompt; None without any."""
         alone = self.num_tokens - self.num_beside
         return count / alone if alone > 0 else None
 
@@ -129,10 +126,7 @@ class Skew:
         self._busiest = 0.0
 
     def add(self, routes: Sequence[NDArray[np.integer]]) -> None:
-        """Adds a prompt's routes: for each layer an array (tokens, experts per token).
-
-        A layer that is computed only for some tokens has fewer rows.
-        """
+        """Adds a prompt's routes, (tokens, experts per token) or with fewer rows for each layer."""
         num_tokens = max(map(len, routes), default=0)
         for first in range(0, num_tokens, self._batch_size):
             self._num_batches += 1

@@ -42,10 +42,7 @@ class TierFacts(Struct, frozen=True):
 def collect_stats(
     store: ExpertStore, run: RunFacts, tier: TierFacts, remote: RemoteExperts | None = None
 ) -> ExpertStats:
-    """Returns the stats of a run so far; call it between two steps.
-
-    `remote`, if not None, counts the experts that other machines computed.
-    """
+    """Returns the stats so far, also of experts on other machines; call it between two steps."""
     settings, fault = store.policy.settings, store.last_fault()
     own = tuple(each for each in store.layers() if store.layout.layers[each.layer].num_experts)
     layers = _with_remote(own, remote)
@@ -220,10 +217,7 @@ def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int
 def view_of_mapped(
     uses: NDArray[np.int64], moe_layers: Sequence[int], num_tokens: int
 ) -> ExpertView:
-    """Returns a snapshot of a model whose experts are all in memory.
-
-    `uses` (layers, experts) has rows for all layers of the model.
-    """
+    """Returns a snapshot of a model with all experts in memory; `uses` (layers, experts)."""
     rows = uses[list(moe_layers)]
     slots = (rows.shape[1],) * len(moe_layers)
     return ExpertView(tuple(moe_layers), slots, np.ones(rows.shape, np.bool_), rows, num_tokens)

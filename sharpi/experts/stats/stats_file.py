@@ -70,10 +70,7 @@ def to_json(stats: ExpertStats) -> str:
 
 
 def from_json(text: str, source: str) -> ExpertStats:
-    """Returns the stats in a text that `to_json` wrote.
-
-    Raises StatsFileError, which names `source`, for any other text.
-    """
+    """Returns the stats of a text by `to_json`; raises StatsFileError, which names `source`."""
     try:
         plain = json.loads(text)
     except (ValueError, RecursionError):

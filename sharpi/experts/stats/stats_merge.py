@@ -136,10 +136,7 @@ class FreedSlots:
     def stats(
         self, present: ExpertStats | None, run: RunFacts, mapped: MappedUses | None
     ) -> ExpertStats:
-        """Returns one set of statistics for all slots; `present` is None while no slots exist.
-
-        `mapped` has the lookups in the mapped file.
-        """
+        """Returns the sum for present and past slots, and for lookups in the mapped file."""
         if not self._stats and present is not None:
             return present
         return merge_slot_periods([*self._stats, *filter(None, [present])], run, mapped)

@@ -52,10 +52,7 @@ class TraceWriter(Closing):
         token_id: int | None = None,
         load_seconds: float | None = None,
     ) -> None:
-        """Adds one decoded token: its routes (layers, k) and probabilities (layers, experts).
-
-        The probabilities are those of the router for all experts.
-        """
+        """Adds a token: routes (layers, k) and the router's probabilities (layers, experts)."""
         if not self._lengths:
             self.begin()
         self._lengths[-1] += 1

@@ -24,7 +24,7 @@ from sharpi.model.norm import Norm, load_norm
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.cpu.library import dequantise_rows
-from sharpi.ops.interface import AttentionShape, Matrix, Ops, StackedMatrix, X
+from sharpi.ops.interface import AttentionShape, HeadGate, Matrix, Ops, StackedMatrix, X
 from sharpi.ops.recurrent import RecurrentShape
 
 
@@ -103,6 +103,7 @@ class LatentAttentionSettings(Struct, frozen=True):
             compress=tensors.matrix("attn_kv_a_mqa", (latent + self.rotated_dim, hidden)),
             latent_norm=load_norm(tensors, "attn_kv_a_norm", self.norm_epsilon, latent),
             matrices=load_head_matrices(tensors, heads, self.plain_dim, self.value_dim, latent),
+            gate=tensors.optional_matrix("attn_gate", (heads, hidden)),
             output=tensors.matrix("attn_output", (hidden, heads * self.value_dim)),
             indexer=self._load_indexer(tensors),
         )
@@ -142,6 +143,7 @@ class LatentAttention(Struct, frozen=True):
     compress: Matrix  # computes [latent, part to be rotated] of a position
     latent_norm: Norm
     matrices: HeadMatrices
+    gate: Matrix | None  # of each head's result
     output: Matrix
     indexer: Indexer | None
 
@@ -156,7 +158,11 @@ class LatentAttention(Struct, frozen=True):
             query = s.temperature.apply(ops, query)
         chosen = angles.chosen if s.kv_shape.is_sparse else None
         attended = ops.attention(query, key, None, s.kv_shape, chosen=chosen)
-        return ops.head_linear(attended, self.matrices.values)
+        mixed = ops.head_linear(attended, self.matrices.values)
+        if self.gate is None:
+            return mixed
+        (gate,) = ops.linear(h, [self.gate])
+        return ops.gate_heads(gate, mixed, HeadGate.SIGMOID)
 
     def _project(self, ops: Ops[X], h: X, angles: Angles[X]) -> tuple[X, X]:
         """Returns the queries of all heads, and the concatenated latent vector and rotary part.

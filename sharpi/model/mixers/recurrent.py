@@ -5,6 +5,8 @@ attention with the delta rule. Mamba-2 (Granite 4, Nemotron 3) has a state space
 in the layout that Ops expects.
 """
 
+from typing import Generic, TypeVar
+
 import numpy as np
 from msgspec import Struct
 
@@ -110,10 +112,13 @@ def read_short_convolution(reader: HyperparameterReader, layer: int) -> ShortCon
 MAX_KEY_DIM = 256  # the limit of kernels/cpu/operations/op_delta_net.cpp
 
 
-class DeltaNetSettings(Struct, frozen=True):
-    """The sizes of one layer's heads, and of the convolution of queries, keys and values."""
+Shape = TypeVar("Shape", DeltaNetShape, Mamba2Shape)
 
-    shape: DeltaNetShape
+
+class StateSettings(Struct, Generic[Shape], frozen=True):
+    """The sizes of one layer's heads and their state, and of the convolution of their inputs."""
+
+    shape: Shape
     convolution: ConvolutionShape
     hidden_size: int
     norm_epsilon: float
@@ -123,6 +128,10 @@ class DeltaNetSettings(Struct, frozen=True):
     @property
     def state_shapes(self) -> tuple[RecurrentShape, ...]:
         return (self.convolution, self.shape)
+
+
+class DeltaNetSettings(StateSettings[DeltaNetShape], frozen=True):
+    """The sizes of a gated delta net, whose inputs are queries, keys and values."""
 
     def load(self, tensors: TensorSource) -> "DeltaNet":
         """Loads the weights; some files join several projections in one matrix."""
@@ -200,19 +209,8 @@ def read_delta_net(
     return DeltaNetSettings(shape, convolution, reader.hidden_size, norm_epsilon)
 
 
-class Mamba2Settings(Struct, frozen=True):
-    """The sizes of one layer's heads, and of the convolution of their inputs."""
-
-    shape: Mamba2Shape
-    convolution: ConvolutionShape
-    hidden_size: int
-    norm_epsilon: float
-    kv_shape: None = None
-    rope: None = None
-
-    @property
-    def state_shapes(self) -> tuple[RecurrentShape, ...]:
-        return (self.convolution, self.shape)
+class Mamba2Settings(StateSettings[Mamba2Shape], frozen=True):
+    """The sizes of a state space layer."""
 
     def load(self, tensors: TensorSource) -> "Mamba2":
         """Loads the weights; splits the input projection into gate, x with B and C, and dt."""

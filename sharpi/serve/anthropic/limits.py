@@ -26,10 +26,7 @@ _KEY = re.compile(rf"(?:^|, )({'|'.join((*_ENFORCED, *_NOTES))}): ")
 
 
 def with_limits(schema: Any) -> Any:
-    """Returns a copy of a schema with the limits in its descriptions added as keywords.
-
-    Keywords that the schema already has keep their values.
-    """
+    """Returns a copy of a schema, with keywords that it lacks from its descriptions."""
     if isinstance(schema, list):
         return [with_limits(each) for each in schema]
     if not isinstance(schema, dict):

@@ -136,10 +136,7 @@ _MODES: dict[str, Literal["auto", "none", "required"]] = {
 
 
 def tools_of(bodies: Sequence[ToolBody] | None) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Returns the client's tools, and the types of those that Anthropic's servers would run.
-
-    Raises ApiError for an empty name or two equal names.
-    """
+    """Returns the client's tools, and the types of others; raises ApiError for bad names."""
     own = [each for each in bodies or () if each.type == "custom"]
     for index, body in enumerate(own):
         if not body.name.strip():

@@ -12,7 +12,7 @@ from sharpi.serve.anthropic.bodies import CountBody, MessagesBody
 from sharpi.serve.anthropic.request import counted_call, messages_call
 from sharpi.serve.chat.answer_reading import Block, answer_events, collect, new_id
 from sharpi.serve.chat.chat_call import AnswerDeltaOrEnd, AnswerEnd, EndReason, Usage
-from sharpi.serve.chat.chat_model import Answering, ChatModel, ChatModels, answer_handler
+from sharpi.serve.chat.chat_model import Answering, ChatModel, ChatModels, answer_endpoint
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint, Events, named_event, prepared
 from sharpi.serve.http.errors import ApiError, anthropic_body
@@ -163,9 +163,8 @@ def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
 
         return JSONResponse({"input_tokens": await prepared(request, CountBody, count)})
 
-    respond = answer_handler(host, chats, MessagesBody, Messages)
-    other = ("/messages/count_tokens",)
+    messages, other = ("/v1/messages", "/messages"), ("/messages/count_tokens",)
     return [
-        Endpoint("POST", "/v1/messages", respond, MessagesBody, ("/messages",), streams=True),
+        answer_endpoint(host, chats, messages, MessagesBody, Messages),
         Endpoint("POST", "/v1/messages/count_tokens", count_tokens, CountBody, other),
     ]

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,27 +27,10 @@ from sharpi.dialogue.tools import Tool
 from sharpi.errors import GrammarError
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall
 from sharpi.serve.http.errors import invalid_request
-from sharpi.tokenizer.tokenizer import Tokenizer
 
 _START = "start: "
 _ANY_OBJECT = {"type": "object"}
 _MAX_FAULTY = 32  # tools that are looked at one by one, each for up to 2 s
-
-
-class ConstrainedModel(Protocol):
-    """The interface of a model that building constraints needs."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
-
-    @property
-    def dialogue(self) -> DialogueFormat:
-        """The model's format of reasoning and tool calls."""
-
-    @property
-    def grammars(self) -> Grammars:
-        """The compiler of grammars; its first use is slow, because it builds tables."""
 
 
 def shape_constraint(grammars: Grammars, shape: AnswerShape) -> GrammarConstraint | None:
@@ -87,18 +70,17 @@ class AnswerConstraint:
     After `build`, `notes` name what is not enforced, each on a line.
     """
 
-    def __init__(self, model: ConstrainedModel, call: ChatCall, prompt: str) -> None:
-        self._model, self._call, self._prompt = model, call, prompt
-        self._dialogue = model.dialogue
-        self._is_harmony = isinstance(model.dialogue.form, Harmony)
-        self._starts_inside = model.dialogue.starts_inside(prompt)
+    def __init__(
+        self, grammars: Grammars, dialogue: DialogueFormat, call: ChatCall, prompt: str
+    ) -> None:
+        self._grammars, self._tokenizer, self._dialogue = grammars, grammars.tokenizer, dialogue
+        self._call, self._prompt = call, prompt
+        self._is_harmony = isinstance(dialogue.form, Harmony)
+        self._starts_inside = dialogue.starts_inside(prompt)
         self.notes: list[str] = []
 
     def build(self) -> Constraint | None:
-        """Returns the combined constraint; None without any.
-
-        Raises ApiError, which names the invalid parameter.
-        """
+        """Returns the combined constraint, None without any; raises ApiError with the parameter."""
         answer = self._of_calls() or self._of_shape()
         budget = self._budget()
         if answer is None or budget is None:
@@ -115,7 +97,7 @@ class AnswerConstraint:
         constraint, markers = self._calls(), self._dialogue.reasoning
         if constraint is None or markers is None or self._is_harmony or not self._may_reason:
             return constraint
-        return AfterReasoning(constraint, self._model.tokenizer, markers, self._starts_inside)
+        return AfterReasoning(constraint, self._tokenizer, markers, self._starts_inside)
 
     def _calls(self) -> Constraint | None:
         call = self._call
@@ -123,7 +105,7 @@ class AnswerConstraint:
             return None
         if call.choice.mode == "required":
             calls = self._grammar(call.choice.parallel).removeprefix(_START)
-            reasoning = harmony_reasoning(self._model.tokenizer) if self._is_harmony else ""
+            reasoning = harmony_reasoning(self._tokenizer) if self._is_harmony else ""
             return self._compiled(f"{_START}{reasoning} {calls}")
         if call.shape.kind != "text":
             return self._compiled(self._call_or_shape())
@@ -142,7 +124,7 @@ class AnswerConstraint:
     def _is_usable(self, tools: Sequence[Tool], parallel: bool) -> bool:
         """Returns whether calls of tools can be enforced; raises ApiError for strict tools."""
         try:
-            self._model.grammars.lark(self._written(tools, parallel), is_json=True)
+            self._grammars.lark(self._written(tools, parallel), is_json=True)
         except GrammarError as error:
             if self._call.has_strict_calls:
                 message = f"a tool's parameters: {error}"
@@ -168,7 +150,7 @@ class AnswerConstraint:
             )
         calls, _, rules = self._grammar(self._call.choice.parallel).partition("\n")
         schema = json.dumps(_shape_schema(shape), ensure_ascii=False)
-        tokenizer, before = self._model.tokenizer, ""
+        tokenizer, before = self._tokenizer, ""
         opening = answer_opening(tokenizer, self._dialogue.reasoning, self._prompt)
         if self._is_harmony:
             before, opening = harmony_reasoning(tokenizer), harmony_final(tokenizer)
@@ -189,8 +171,8 @@ class AnswerConstraint:
         grammar = self._grammar(parallel=False)
         ready = [self._compiled(grammar)]
         return AfterTrigger(
-            lambda: ready.pop() if ready else self._model.grammars.lark(grammar, is_json=True),
-            self._model.tokenizer,
+            lambda: ready.pop() if ready else self._grammars.lark(grammar, is_json=True),
+            self._tokenizer,
             marker,
             includes_trigger=True,
             repeats=self._call.choice.parallel,
@@ -198,16 +180,16 @@ class AnswerConstraint:
 
     def _compiled(self, grammar: str) -> GrammarConstraint:
         try:
-            return self._noted(self._model.grammars.lark(grammar, is_json=True))
+            return self._noted(self._grammars.lark(grammar, is_json=True))
         except GrammarError as error:
             raise invalid_request(f"a tool's parameters: {error}", param="tools") from None
 
     def _of_shape(self) -> Constraint | None:
-        shape = shape_constraint(self._model.grammars, self._call.shape)
+        shape = shape_constraint(self._grammars, self._call.shape)
         if shape is None or not self._may_reason:
             return shape and self._noted(shape)
         markers = self._dialogue.reasoning
-        return within_answer(self._noted(shape), self._model.grammars, self._prompt, markers)
+        return within_answer(self._noted(shape), self._grammars, self._prompt, markers)
 
     def _noted(self, constraint: GrammarConstraint) -> GrammarConstraint:
         self.notes += notes_of(constraint)
@@ -219,7 +201,7 @@ class AnswerConstraint:
         budget = 0 if thinking.is_enabled is False else thinking.budget
         if markers is None or budget is None:
             return None
-        return ReasoningBudget(self._model.tokenizer, markers, budget, self._starts_inside)
+        return ReasoningBudget(self._tokenizer, markers, budget, self._starts_inside)
 
 
 def _shape_schema(shape: AnswerShape) -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ class Thinking(Struct, frozen=True):
 class ChatCall(Struct, frozen=True):
     """A chat request, independent of the API that it came from."""
 
-    messages: tuple[Message, ...]  # in OpenAI's form, with text contents only
+    messages: tuple[Message, ...]  # in OpenAI's form; contents are texts or lists of them
     request: GenerationRequest
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)

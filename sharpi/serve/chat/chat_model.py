@@ -23,7 +23,7 @@ from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest
 from sharpi.serve.chat.prompt_tokens import PlainContents, PromptLimit, PromptMemory
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.host.model_host import ModelHost
-from sharpi.serve.http.endpoint import Body, Events, Handler, data_event, event_stream, prepared
+from sharpi.serve.http.endpoint import Body, Endpoint, Events, data_event, event_stream, prepared
 from sharpi.serve.http.errors import ApiError, openai_body
 from sharpi.settings import GenerationRequest
 from sharpi.tokenizer.chat_template import ChatFormat
@@ -52,10 +52,7 @@ class ChatModel:
         self._contents = PlainContents(tokenizer)
 
     def prompt(self, call: ChatCall) -> str:
-        """Renders the chat template, and appends the given beginning of the answer.
-
-        Raises TemplateError.
-        """
+        """Renders the template, and the given beginning of the answer; raises TemplateError."""
         prompt = self.dialogue.render(
             self._contents.marked(list(call.messages)),
             tools=call.tools,
@@ -84,10 +81,7 @@ class ChatModel:
     def completion_requests(
         self, prompts: Sequence[list[int]], request: GenerationRequest, shape: AnswerShape, num: int
     ) -> list[PromptRequest]:
-        """Returns `num` requests for each prompt, with answers as plain text.
-
-        Raises GrammarError.
-        """
+        """Returns `num` requests of plain text for each prompt; raises GrammarError."""
         numbers = [(ids, number) for ids in prompts for number in range(num)]
         constraints = [shape_constraint(self.grammars, shape) for _ in numbers]
         return [
@@ -99,8 +93,10 @@ class ChatModel:
         self, call: ChatCall, prompt: str, ids: list[int], number: int
     ) -> PromptRequest:
         tools = () if call.choice.mode == "none" else call.tools
-        rules = AnswerConstraint(self, call, prompt) if _has_rules(call) else None
-        constraint = rules.build() if rules else None
+        constraint, notes = None, list[str]()
+        if _has_rules(call):
+            rules = AnswerConstraint(self.grammars, self.dialogue, call, prompt)
+            constraint, notes = rules.build(), rules.notes
         return PromptRequest(
             ids,
             replace(
@@ -111,7 +107,7 @@ class ChatModel:
             constraint,
             parser=self.dialogue.parser(prompt, tools),
             parallel_calls=call.choice.parallel,
-            notes=tuple(rules.notes) if rules else (),
+            notes=tuple(notes),
             remember=partial(self.memory.remember, prompt, ids),
         )
 
@@ -219,15 +215,16 @@ class Answering(ABC):
         return data_event(openai_body(error))
 
 
-def answer_handler(
+def answer_endpoint(
     host: ModelHost,
     chats: ChatModels,
+    paths: tuple[str, ...],
     kind: type[B],
     make: Callable[[B, ChatModel, ModelHost], Answering],
-) -> Handler:
-    """Returns the handler that decodes bodies of `kind`, and responds with what `make` returns.
+) -> Endpoint:
+    """Returns the endpoint that decodes bodies of `kind`, and responds with what `make` returns.
 
-    Both decoding and `make` run in a worker thread. The handler has the docstring of `make`.
+    Both decoding and `make` run in a worker thread. It has the docstring of `make`.
     """
 
     async def respond(request: Request) -> Response:
@@ -239,4 +236,4 @@ def answer_handler(
         return JSONResponse(await answering.whole(), headers=headers)
 
     respond.__doc__ = make.__doc__
-    return respond
+    return Endpoint("POST", paths[0], respond, kind, paths[1:], streams=True)

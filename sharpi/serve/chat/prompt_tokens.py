@@ -54,10 +54,7 @@ class PromptLimit:
     def encode(
         self, text: str, *, add_bos: bool, parse_special: bool = True, mark: str = ""
     ) -> list[int]:
-        """Tokenizes a text; raises ContextFullError if it cannot fit the context.
-
-        `mark` is removed from the text after control tokens were parsed.
-        """
+        """Tokenizes a text, without its `mark`; raises ContextFullError if it cannot fit."""
         self.check(text)
         return self.tokenizer.encode(text, add_bos=add_bos, parse_special=parse_special, mark=mark)
 
@@ -83,10 +80,7 @@ _PROMPT_FORMS = "must be a string, a list of strings, of ids, or of lists of ids
 
 
 def prompts_of(value: Any, limit: PromptLimit) -> list[tuple[str, list[int]]]:
-    """Returns text and ids of each prompt in a request's `prompt`; raises ApiError.
-
-    A prompt is a text, or a list of ids, among which may be texts.
-    """
+    """Returns text and ids of each prompt, a text or ids and texts; raises ApiError."""
     is_one = not isinstance(value, list) or any(isinstance(each, int) for each in value)
     values = [value] if is_one else value
     if not values:
@@ -125,10 +119,7 @@ class PromptMemory:
         self._lock = threading.Lock()
 
     def ids_of(self, text: str) -> list[int]:
-        """Tokenizes a rendered prompt, with stored ids for its longest known beginning.
-
-        Control tokens in the text are parsed. Raises ContextFullError if it cannot fit the context.
-        """
+        """Tokenizes a prompt, with known ids where it begins; raises ContextFullError."""
         known = self._longest_beginning(text)
         if known is None:
             add_bos = self._tokenizer.add_bos
@@ -144,10 +135,7 @@ class PromptMemory:
         answer_ids: Sequence[int],
         end_token: int,
     ) -> None:
-        """Stores an answer that ended by `end_token`, if its ids decode to exactly its text.
-
-        They do not if the text omits a control token; then nothing is stored.
-        """
+        """Stores an answer, unless its ids do not decode to its text, as without control tokens."""
         if self._bytes_of(answer_ids) != answer.encode():
             return
         text = prompt + answer + self._tokenizer.token_text(end_token)
@@ -193,9 +181,17 @@ class PlainContents:
 
     def _marked(self, message: Message) -> Message:
         content: Any = message.get("content")
-        if message["role"] not in _OF_OTHERS or not isinstance(content, str):
+        if message["role"] not in _OF_OTHERS or not content:
             return message
-        return {**message, "content": "".join(self._pieces(content.replace(MARK, "")))}
+        if isinstance(content, str):
+            return {**message, "content": self._plain(content)}
+        return {
+            **message,
+            "content": [{**part, "text": self._plain(part["text"])} for part in content],
+        }
+
+    def _plain(self, text: str) -> str:
+        return "".join(self._pieces(text.replace(MARK, "")))
 
     def _pieces(self, content: str) -> Iterator[str]:
         """Yields the text, with a mark after the first character of each control token."""

@@ -144,10 +144,7 @@ class AnswerGroup:
         self._begin(self._max_parallel)
 
     def cancel_all(self) -> None:
-        """Ends all answers at once with the reason "cancelled".
-
-        Answers that have produced text receive their end first.
-        """
+        """Ends all answers as cancelled, first those that have produced text."""
         while self._waiting:
             self._add()
         for _, answer in sorted(self._running.items(), key=lambda item: item[0] not in self._begun):

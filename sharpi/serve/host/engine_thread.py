@@ -64,17 +64,11 @@ class EngineThread:
         return self._call(self._ensure_loaded)
 
     def inspect_if_loaded(self, view: Callable[[Loaded], T]) -> "Future[T | None]":
-        """Calls `view` with the loaded model between two steps; the future has its result.
-
-        The result is None if no model is loaded.
-        """
+        """Calls `view` with the model between two steps; the result is None without a model."""
         return self._call(lambda: view(self.model.loaded) if self.model.loaded else None)
 
     def submit(self, answer: QueuedAnswer) -> None:
-        """Submits an answer to the scheduler before the next step.
-
-        If that fails, `answer` receives a FinishInfo with the error.
-        """
+        """Submits an answer before the next step; if that fails, it receives the error."""
         self._call_soon(lambda: self._begin(answer))
 
     def cancel(self, answer: QueuedAnswer) -> None:

@@ -55,10 +55,7 @@ class HostedModel:
         self.fatal: ClusterError | ModelFileError | None = None
 
     def load(self) -> Loaded:
-        """Loads the model; raises the error of loading.
-
-        If the file changed since the first load, a file of zeros raises ModelFileError.
-        """
+        """Loads the model, or raises its error; a file that became zeros raises ModelFileError."""
         self.is_loading = True
         try:
             engine = self._load()
@@ -105,10 +102,7 @@ class HostedModel:
         return fatal
 
     def mark_file_changed(self, error: ModelFileError) -> FinishInfo:
-        """Records that the model's file changed; returns the FinishInfo for open answers.
-
-        The next request loads the file again, and fails if the file holds only zeros.
-        """
+        """Records a changed file, which is checked when loaded; returns open answers' end."""
         self._has_changed = True
         self._log(f"the model is unloaded: {error}")
         return FinishInfo("error", error=unreadable_model())

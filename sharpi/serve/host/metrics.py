@@ -21,6 +21,21 @@ _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 _INTER_TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 WINDOW_SECONDS = 10.0
 _PART_SECONDS = 0.1  # events within this time form one entry of the window
+_TOKENS = {
+    "prompt": "Prompt tokens computed.",
+    "cached_prompt": "Prompt tokens found in the KV cache.",
+    "generated": "Tokens generated.",
+    "checked_draft": "Draft tokens that steps checked.",
+    "accepted_draft": "Draft tokens that were right.",
+}
+_GAUGES = {  # fields of ModelSnapshot
+    "answers_waiting": "Answers that are waiting.",
+    "answers_running": "Answers that are running.",
+    "kv_pages_in_use": "Pages of the KV cache used by running answers.",
+    "kv_pages_kept": "Pages of the KV cache kept for later prompts.",
+    "kv_pages": "All pages of the KV cache.",
+    "model_loaded": "1 while the model is in memory.",
+}
 
 
 class TokenRate:
@@ -70,44 +85,27 @@ class Metrics:
         self._answers = Counter(
             "sharpi_answers", "Answers ended, by reason.", ["reason"], registry=registry
         )
-        self._prompt_tokens = self._counter("sharpi_prompt_tokens", "Prompt tokens computed.")
-        self._cached_tokens = self._counter(
-            "sharpi_cached_prompt_tokens", "Prompt tokens found in the KV cache."
-        )
-        self._generated_tokens = self._counter("sharpi_generated_tokens", "Tokens generated.")
-        self._checked_drafts = self._counter(
-            "sharpi_checked_draft_tokens", "Draft tokens that steps checked."
-        )
-        self._accepted_drafts = self._counter(
-            "sharpi_accepted_draft_tokens", "Draft tokens that were right."
-        )
-        self._first_token = self._histogram(
+        self._tokens = {
+            name: Counter(f"sharpi_{name}_tokens", text, registry=registry)
+            for name, text in _TOKENS.items()
+        }
+        self._first_token = Histogram(
             "sharpi_first_token_seconds",
             "Time from a prompt to its first token.",
-            _FIRST_TOKEN_BUCKETS,
+            buckets=_FIRST_TOKEN_BUCKETS,
+            registry=registry,
         )
-        self._inter_token = self._histogram(
-            "sharpi_inter_token_seconds", "Time from a token to the next.", _INTER_TOKEN_BUCKETS
+        self._inter_token = Histogram(
+            "sharpi_inter_token_seconds",
+            "Time from a token to the next.",
+            buckets=_INTER_TOKEN_BUCKETS,
+            registry=registry,
         )
         self._gauges = {
-            name: Gauge(f"sharpi_{name}", text, registry=registry)
-            for name, text in (
-                ("answers_waiting", "Answers that are waiting."),
-                ("answers_running", "Answers that are running."),
-                ("kv_pages_in_use", "Pages of the KV cache used by running answers."),
-                ("kv_pages_kept", "Pages of the KV cache kept for later prompts."),
-                ("kv_pages", "All pages of the KV cache."),
-                ("model_loaded", "1 while the model is in memory."),
-            )
+            name: Gauge(f"sharpi_{name}", text, registry=registry) for name, text in _GAUGES.items()
         }
         self._experts = _ExpertCollector()
         registry.register(self._experts)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self._registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self._registry)
 
     def request(self, route: str, status: int) -> None:
         """Counts a request by route and status; 499 means a client that disconnected early."""
@@ -145,17 +143,18 @@ class AnswerMeter:
         else:
             metrics._first_token.observe(now - self._latest)
         self._has_begun, self._latest = True, now
-        metrics._generated_tokens.inc(count)
+        metrics._tokens["generated"].inc(count)
         metrics.tokens.add(count)
 
     def end(self, finish_info: FinishInfo) -> None:
         """Records the reason, prompt tokens and draft counts of an answer that ended."""
+        tokens, timings = self._metrics._tokens, finish_info.timings
         self._metrics._answers.labels(finish_info.reason).inc()
-        self._metrics._prompt_tokens.inc(finish_info.timings.num_prompt_tokens)
-        self._metrics._cached_tokens.inc(finish_info.timings.num_cached_tokens)
-        if (drafts := finish_info.timings.drafts) is not None:
-            self._metrics._checked_drafts.inc(drafts.num_checked)
-            self._metrics._accepted_drafts.inc(drafts.num_accepted)
+        tokens["prompt"].inc(timings.num_prompt_tokens)
+        tokens["cached_prompt"].inc(timings.num_cached_tokens)
+        if (drafts := timings.drafts) is not None:
+            tokens["checked_draft"].inc(drafts.num_checked)
+            tokens["accepted_draft"].inc(drafts.num_accepted)
 
 
 class RequestMeter:

@@ -22,6 +22,7 @@ from sharpi.settings import SamplingParams
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
+_LOOK_SECONDS = 2.0
 _MAX_NOTES = 1000  # different lines about requests that the log gets
 
 
@@ -91,21 +92,20 @@ class ModelHost:
             raise unknown_model(name, self.model_id)
 
     async def ready(self) -> Loaded:
-        """Returns the loaded model, and loads it first if necessary.
-
-        Callers must not keep references to its parts.
-        """
+        """Returns the model, loaded if necessary; callers must not keep references to its parts."""
         self._thread.last_use = time.monotonic()
         if self._thread.model.loaded is not None:
             return self._thread.model.loaded
         return await asyncio.wrap_future(self._thread.load())
 
     async def inspect_if_loaded(self, view: Callable[[Loaded], T]) -> T | None:
-        """Calls `view` with the loaded model between two steps, and returns its result.
-
-        Returns None if no model is loaded.
-        """
+        """Returns what `view` returns between two steps; None if no model is loaded."""
         return await asyncio.wrap_future(self._thread.inspect_if_loaded(view))
+
+    async def look(self, view: Callable[[Loaded], T]) -> T | None:
+        """Does as `inspect_if_loaded`, and raises TimeoutError if a step takes longer than 2 s."""
+        async with asyncio.timeout(_LOOK_SECONDS):
+            return await self.inspect_if_loaded(view)
 
     @property
     def is_loaded(self) -> bool:
@@ -123,10 +123,7 @@ class ModelHost:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the model failed; None after an answer or a load has succeeded.
-
-        It failed to load, an error unloaded it, or its results are not finite.
-        """
+        """Why loading or an answer failed; None after the next success."""
         return self._thread.model.failure
 
     @property
@@ -144,10 +141,7 @@ class ModelHost:
 
     @contextmanager
     def admitted(self, scope: Scope) -> Iterator[None]:
-        """Counts a client's request as open during the `with` block.
-
-        Raises ApiError 429 if too many requests are open, and 503 if the server is stopping.
-        """
+        """Counts a request as open while in use; raises ApiError 429, or 503 when stopping."""
         if self._is_stopping:
             raise stopping()
         with self._admission.admitted(client_of(scope)):
@@ -158,10 +152,7 @@ class ModelHost:
                 self._thread.num_users -= 1
 
     def answers(self, asked: Sequence[AnswerRequest]) -> AnswerGroup:
-        """Starts the answers to one request; the caller must close the AnswerGroup.
-
-        Raises ApiError 503 if the server is stopping.
-        """
+        """Starts a request's answers, which the caller closes; raises ApiError 503 at the end."""
         if self._is_stopping:
             raise stopping()
         thread, most = self._thread, self.settings.max_parallel
@@ -190,10 +181,7 @@ class ModelHost:
         return scores.tokens
 
     async def between_steps(self, view: Callable[[Loaded], T]) -> T:
-        """Loads the model if necessary, and calls `view` with it between two steps.
-
-        Raises the errors of `view`, and ApiError 503 if no model is loaded then.
-        """
+        """Calls `view` with the model, loaded if necessary; raises its errors and ApiError 503."""
         await self.ready()
         return await self._required(view)
 

@@ -118,10 +118,7 @@ class ClientConnection:
     status: int | None
 
     async def run(self, app: ASGIApp, body: bytes) -> None:
-        """Runs the application with the complete body until the response ends.
-
-        Raises ClientDisconnected, or the application's error.
-        """
+        """Runs the application with a whole body; raises its error, or ClientDisconnected."""
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:

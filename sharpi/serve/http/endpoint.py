@@ -133,7 +133,6 @@ class EndpointTable:
     """All endpoints, with look-up by path and method; the decoders of their bodies are built."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self.endpoints = tuple(endpoints)
         for each in endpoints:
             if each.body is not None:
                 build_decoder(each.body)
@@ -144,21 +143,14 @@ class EndpointTable:
         """The Starlette routes of all endpoints."""
         return [route for _, route in self._routes]
 
-    def find(self, scope: Scope) -> Endpoint | None:
-        """Returns the endpoint with the request's path and method; None without one."""
-        matches = (each for each, route in self._routes if route.matches(scope)[0] is Match.FULL)
-        return next(matches, None)
-
     def takes_body(self, scope: Scope) -> bool:
         """Returns whether the request's endpoint has a JSON body."""
-        endpoint = self.find(scope)
+        matches = (each for each, route in self._routes if route.matches(scope)[0] is Match.FULL)
+        endpoint = next(matches, None)
         return endpoint is not None and endpoint.body is not None
 
     def label(self, scope: Scope) -> str:
-        """Returns the label of a request in metrics: the endpoint's path, "/page/" or "other".
-
-        Raw paths would create an unlimited number of labels.
-        """
+        """Returns the endpoint's path, "/page/" or "other", since raw paths are without limit."""
         if scope["path"].startswith(PAGE_FOLDER):
             return PAGE_FOLDER
         found = (each for each, route in self._routes if route.matches(scope)[0] is not Match.NONE)

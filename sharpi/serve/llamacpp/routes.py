@@ -5,7 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.serve.chat.chat_model import ChatModels, answer_handler
+from sharpi.serve.chat.chat_model import ChatModels, answer_endpoint
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint, prepared
 from sharpi.serve.llamacpp.completion import (
@@ -24,11 +24,9 @@ from sharpi.tokenizer.tokenizer import Tokenizer
 def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
     """Returns the endpoints of llama.cpp's own paths."""
     tokens = TokenRoutes(host, chats)
-    completion = answer_handler(host, chats, CompletionBody, Completion)
-    infill = answer_handler(host, chats, InfillBody, Infill)
     return [
-        Endpoint("POST", "/completion", completion, CompletionBody, streams=True),
-        Endpoint("POST", "/infill", infill, InfillBody, streams=True),
+        answer_endpoint(host, chats, ("/completion",), CompletionBody, Completion),
+        answer_endpoint(host, chats, ("/infill",), InfillBody, Infill),
         Endpoint("POST", "/tokenize", tokens.tokenize, TokenizeBody),
         Endpoint("POST", "/detokenize", tokens.detokenize, DetokenizeBody),
         Endpoint("POST", "/apply-template", tokens.apply_template, ChatBody),

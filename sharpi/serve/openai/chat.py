@@ -23,7 +23,6 @@ from sharpi.serve.chat.chat_call import (
     AnswerDeltaOrEnd,
     AnswerEnd,
     EndReason,
-    PromptRequest,
     Usage,
     call_message,
 )
@@ -72,8 +71,7 @@ class ChatAnswers(Answering):
             head["usage"] = None
         count = len(self.prompt_requests)
         chunks = [_ChoiceChunks(number, self._tokenizer) for number in range(count)]
-        requests, usage = self.prompt_requests, self._includes_usage
-        return choice_events(self.host, requests, head, chunks, count, usage)
+        return choice_events(self, head, chunks, count, self._includes_usage)
 
 
 class _ChoiceChunks:
@@ -178,8 +176,7 @@ def progress_body(progress: PrefillProgress) -> dict[str, Any]:
 
 
 async def choice_events(
-    host: ModelHost,
-    prompt_requests: Sequence[PromptRequest],
+    answering: Answering,
     head: dict[str, Any],
     choices: Sequence[ChoiceChunks],
     answers_per_prompt: int,
@@ -189,7 +186,8 @@ async def choice_events(
 
     Each event begins with the fields of `head`. `includes_usage` adds an event with the usage.
     """
-    usages = [Usage()] * len(prompt_requests)
+    host, requests = answering.host, answering.prompt_requests
+    usages = [Usage()] * len(requests)
 
     def events_of(number: int, item: AnswerDeltaOrEnd) -> Iterator[bytes]:
         if isinstance(item, AnswerEnd):
@@ -200,7 +198,7 @@ async def choice_events(
     def progress_event(progress: PrefillProgress) -> bytes:
         return data_event(head | {"choices": [], "prompt_progress": progress_body(progress)})
 
-    stream = answer_events(host, prompt_requests, events_of, progress_event=progress_event)
+    stream = answer_events(host, requests, events_of, progress_event=progress_event)
     async with aclosing(stream) as events:
         async for event in events:
             yield event

@@ -52,10 +52,7 @@ class OfferedTools(Struct, frozen=True):
 
 
 def offered_tools(body: ChatBody | ResponsesBody) -> OfferedTools:
-    """Converts the tools and the choice among them.
-
-    Raises ApiError for an empty name, two equal names, or the choice of a tool that is not there.
-    """
+    """Converts the tools and the choice among them; raises ApiError for bad names."""
     tools: dict[str, Tool] = {}
     custom, left_out, is_strict = set(), [], False
     for path, tool, in_namespace in _flat(body.tools or ()):
@@ -224,8 +221,11 @@ def _message(body: MessageBody, refuses: str | None) -> Message:
         message |= _assistant(body)
     if body.role in ("tool", "function") and body.tool_call_id:
         message["tool_call_id"] = body.tool_call_id
-    content = body.content
-    if not isinstance(content, str):
+    content: Any = body.content
+    if isinstance(content, list) and len(content) > 1 and body.role != "assistant":
+        texts = [text_of([part], refuses=refuses) for part in content]
+        content = [{"type": "text", "text": text} for text in texts]  # which the template joins
+    elif not isinstance(content, str):
         content = text_of(content, refuses=refuses) or ""
     return message | {"content": content} | ({"name": body.name} if body.name else {})
 

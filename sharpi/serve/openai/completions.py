@@ -56,8 +56,8 @@ class Completions(Answering):
         return {**self._head(), "choices": answers, "usage": usage_body(usage)}
 
     async def events(self) -> Events:
-        choices, each, usage = await self._choices(), self._num_answers, self._includes_usage
-        stream = choice_events(self.host, self.prompt_requests, self._head(), choices, each, usage)
+        choices, usage = await self._choices(), self._includes_usage
+        stream = choice_events(self, self._head(), choices, self._num_answers, usage)
         async with aclosing(stream) as events:
             async for event in events:
                 yield event

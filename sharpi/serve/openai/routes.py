@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sharpi.serve.chat.chat_model import ChatModels, answer_handler
+from sharpi.serve.chat.chat_model import ChatModels, answer_endpoint
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 from sharpi.serve.openai.bodies import ChatBody, CompletionsBody, ResponsesBody
@@ -49,13 +49,13 @@ def endpoints(host: ModelHost, chats: ChatModels) -> list[Endpoint]:
         host.require_model(request.path_params["name"])
         return JSONResponse(model_body(host))
 
-    chat = answer_handler(host, chats, ChatBody, ChatAnswers)
-    completions = answer_handler(host, chats, CompletionsBody, Completions)
-    responses = answer_handler(host, chats, ResponsesBody, Responses)
+    chat, completions, responses = (
+        (f"/v1/{name}", f"/{name}") for name in ("chat/completions", "completions", "responses")
+    )
     return [
         Endpoint("GET", "/v1/models", models, other_paths=("/models",)),
         Endpoint("GET", "/v1/models/{name:path}", model, other_paths=("/models/{name:path}",)),
-        Endpoint("POST", "/v1/chat/completions", chat, ChatBody, ("/chat/completions",), True),
-        Endpoint("POST", "/v1/completions", completions, CompletionsBody, ("/completions",), True),
-        Endpoint("POST", "/v1/responses", responses, ResponsesBody, ("/responses",), True),
+        answer_endpoint(host, chats, chat, ChatBody, ChatAnswers),
+        answer_endpoint(host, chats, completions, CompletionsBody, Completions),
+        answer_endpoint(host, chats, responses, ResponsesBody, Responses),
     ]

@@ -7,6 +7,7 @@ server stores nothing per page.
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.endpoint import Endpoint
 from sharpi.tiers.plan import Tier
 
-_LOOK_SECONDS = 2.0  # the last snapshot is used if a step takes longer
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -87,14 +87,9 @@ class Status:
 
     async def _look(self) -> None:
         """Takes a new snapshot; keeps the last one if a step of the model takes longer than 2 s."""
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                look = await self._host.inspect_if_loaded(
-                    lambda each: (take_snapshot(each), model_facts(each))
-                )
-        except TimeoutError:
-            return
-        self._latest, self._facts = look or (ModelSnapshot(), self._facts)
+        with suppress(TimeoutError):
+            look = await self._host.look(lambda each: (take_snapshot(each), model_facts(each)))
+            self._latest, self._facts = look or (ModelSnapshot(), self._facts)
 
 
 def model_facts(loaded: Loaded) -> dict[str, Any]:
@@ -148,13 +143,10 @@ class LiveExperts:
 
     async def _renew(self) -> None:
         """Reads a new view; keeps the last view if a step of the model takes longer than 2 s."""
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                look = await self._host.inspect_if_loaded(lambda each: (each.engine.expert_view(),))
-                self._latest = as_json(look, time.monotonic())
-        except TimeoutError:
-            return
-        self._fresh_until = time.monotonic() + _FRESH_SECONDS
+        with suppress(TimeoutError):
+            look = await self._host.look(lambda each: (each.engine.expert_view(),))
+            self._latest = as_json(look, time.monotonic())
+            self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
 
 def live_experts_endpoint(host: ModelHost) -> Endpoint:

@@ -9,6 +9,7 @@ from fake_engine import FakeEngine, FakeGeneration, FakeTimings, FakeTokenizer
 
 from sharpi.cli.chat.reply import ReasoningStyle, drafts_line, reasoning_of, stream, timings_line
 from sharpi.engine.sampling.generation_state import Timings
+from sharpi.speculation.draft import Draft
 from sharpi.speculation.statistics import DraftStatistics
 
 PIECES = ["<th", "ink>Hm", "m.</think>", "Par", "is"]
@@ -94,9 +95,8 @@ def statistics(
     """Returns counts of 8 steps in a second; kinds with proposed, checked and accepted tokens."""
     made = DraftStatistics(num_steps=8, num_tokens=num_tokens, seconds=1.0, seconds_without=without)
     for kind, proposed, checked, accepted in kinds:
-        made.add_proposed(kind, proposed)  # type: ignore[arg-type]
-        if checked:
-            made.add_draft(kind, checked, accepted)  # type: ignore[arg-type]
+        draft = Draft(kind, (0,) * proposed, ())  # type: ignore[arg-type]
+        made.add_draft(draft, checked, accepted)
     return made
 
 

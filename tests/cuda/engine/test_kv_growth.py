@@ -112,12 +112,12 @@ def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
     experts = ExpertConfig(miss="bus", policy=policy)
     whole = load(CountedDevice(), case, kv_type=kv_type, moe_slots=1, experts=experts)
     assert whole.plan is not None
-    assert whole.plan.kv_growth is None
+    assert whole.plan.gpus[0].growth is None
     wanted = greedy(whole)
     engine = with_less_memory(load, case, share, kv_type=kv_type, experts=experts)
     plan, device = engine.plan, gpu_part(engine).device
     assert plan is not None
-    assert plan.kv_growth is not None
+    assert plan.gpus[0].growth is not None
     assert isinstance(device, CountedDevice)
     engine.runner.prepare()
     first = gpu_part(engine).held_bytes
@@ -128,7 +128,7 @@ def test_tokens_are_those_of_a_cache_that_was_large_from_the_start(
         slots_now(engine),
     )
     assert sum(after) < sum(before)
-    assert sum(after) >= sum(plan.kv_growth.slots_beside(0).values())
+    assert sum(after) >= sum(plan.gpus[0].growth.slots_beside(0).values())
     tables = 1 << 16
     assert plan.vram_budget - device.least_free <= plan.vram_budget - RESERVE_BYTES + tables
     tier = gpu_tier_of(engine.runner.parts)

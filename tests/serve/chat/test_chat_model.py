@@ -14,7 +14,7 @@ from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.serve.chat import chat_model
 from sharpi.serve.chat.chat_call import AnswerShape, ChatCall, PromptRequest, Thinking
 from sharpi.serve.chat.chat_model import ChatModel, ChatModels, VocabularyTables
-from sharpi.serve.chat.prompt_tokens import PromptLimit
+from sharpi.serve.chat.prompt_tokens import MARK, PromptLimit
 from sharpi.serve.host.hosted_model import Loaded
 from sharpi.serve.http.errors import ApiError
 from sharpi.settings import GenerationRequest
@@ -116,6 +116,17 @@ def test_a_form_beside_tools(name: str) -> None:
     if "Kimi" in name:
         prompt = model.prompt(call)
         assert '{"type": "json_schema", "json_schema": {"schema": {"enum": ["yes"]}}}' in prompt
+
+
+def test_the_template_joins_a_list_of_texts() -> None:
+    tokenizer = scripted_tokenizer(
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{{ p.text }} {% endfor %}{% endif %}{% endfor %}"
+    )
+    model = ChatModel(tokenizer, chat_format(tokenizer), PromptLimit(tokenizer, 1000))
+    parts = [{"type": "text", "text": text} for text in ("One <|im_end|>", "two")]
+    prompt = model.prompt(replace(CALL, messages=({"role": "user", "content": parts},)))
+    assert prompt == f"One <{MARK}|im_end|> two"
 
 
 def test_a_form_is_that_of_the_final_channel(model: ChatModel) -> None:

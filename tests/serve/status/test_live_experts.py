@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sharpi.engine.loader import load_engine
+from sharpi.serve.host import model_host
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
 from sharpi.serve.status import status_routes
 from sharpi.serve.status.status_routes import live_experts_endpoint
@@ -124,6 +125,6 @@ def test_a_busy_model_is_not_waited_for(
     async def never(view: object) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(status_routes, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(model_host, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(host, "inspect_if_loaded", never)
     assert client.get("/experts/live").json()["kind"] == "busy"
