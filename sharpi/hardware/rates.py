@@ -1,4 +1,4 @@
-"""Measures how fast this machine reads and copies RAM, and how fast a disk reads.
+"""Measures how fast this machine reads RAM, and how fast a disk reads.
 
 Reads of a disk bypass the page cache, with several in flight. Their buffers are in huge pages, as
 expert slots are: the kernel splits a read into small pages into many requests to the disk, which
@@ -27,7 +27,6 @@ from sharpi.system.memory import HUGE_PAGE, huge_pages
 SAMPLE_BYTES = 256 << 20  # much larger than caches
 # at most a quarter of the free memory: under a tight limit, more would end the process
 LARGEST_SHARE = 4
-TRIES = 3
 _LEAST_BYTES = 1 << 20
 
 
@@ -38,28 +37,6 @@ def measure_ram_read(num_threads: int, most_bytes: int = SAMPLE_BYTES) -> float:
     """
     size = max(_LEAST_BYTES, min(most_bytes, _sample_bytes()))
     return read_bytes_per_second([_touched(size)], num_threads)
-
-
-def measure_ram_copy(num_threads: int) -> float:
-    """Returns the bytes per second that `num_threads` threads copy, best of a few tries.
-
-    Each byte counts once, although it is both read and written.
-    """
-    half = _sample_bytes() // 2
-    source, target = _touched(half), _touched(half)
-    parts = list(
-        zip(np.array_split(target, num_threads), np.array_split(source, num_threads), strict=True)
-    )
-    with ThreadPoolExecutor(num_threads) as pool:
-        return half / min(_copy_seconds(pool, parts) for _ in range(TRIES))
-
-
-def _copy_seconds(
-    pool: ThreadPoolExecutor, parts: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]
-) -> float:
-    start = perf_counter()
-    list(pool.map(lambda part: np.copyto(*part), parts))
-    return perf_counter() - start
 
 
 def _sample_bytes() -> int:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from sharpi.errors import SharpiError, UsageError
 from sharpi.hardware.info import GpuDriver, has_gpu, probe_gpus, usable_cores
 from sharpi.hardware.memory import MemoryInfo, cpu_quota, probe_memory
-from sharpi.hardware.rates import measure_disk, measure_ram_copy, measure_ram_read
+from sharpi.hardware.rates import measure_disk, measure_ram_read
 from sharpi.hardware.topology import read_topology
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, better_instruction_sets, instruction_set
 
@@ -51,7 +51,6 @@ class HardwareReport(Struct, frozen=True):
     page_size: int
     transparent_huge_pages: str | None  # always, madvise, never; None if the kernel has none
     ram_read_bytes_per_second: float | None
-    ram_copy_bytes_per_second: float
     disk: DiskReport
     has_gpu: bool  # an NVIDIA device is plugged in, with or without a driver
     gpu_driver: GpuDriver | None
@@ -81,7 +80,6 @@ def examine(path: Path) -> HardwareReport:
         page_size=mmap.PAGESIZE,
         transparent_huge_pages=_transparent_huge_pages(),
         ram_read_bytes_per_second=None if fault else measure_ram_read(num_cores),
-        ram_copy_bytes_per_second=measure_ram_copy(num_cores),
         disk=_disk(path),
         has_gpu=has_gpu(),
         gpu_driver=probe_gpus(),

@@ -10,18 +10,13 @@ from msgspec.structs import replace
 from sharpi.errors import UsageError
 from sharpi.hardware import rates as hardware_rates
 from sharpi.hardware.memory import probe_memory
-from sharpi.hardware.rates import CHUNK_BYTES, measure_disk, measure_ram_copy, measure_ram_read
+from sharpi.hardware.rates import CHUNK_BYTES, measure_disk, measure_ram_read
 
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware_rates, "SAMPLE_BYTES", 1 << 20)
     monkeypatch.setattr(hardware_rates, "TRIAL_BYTES", 4 * CHUNK_BYTES)
-
-
-@pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_copying(num_threads: int) -> None:
-    assert measure_ram_copy(num_threads) > 0
 
 
 @pytest.mark.native

@@ -54,8 +54,8 @@ def doctor(
     """Show the machine's hardware and what is missing.
 
     Cores, instruction sets, RAM and its limits, GPUs with their driver, optional packages, and what
-    --disable can switch off. Reading and copying RAM and reading the disk are measured, which takes
-    a few seconds. With `--hosts` each link between machines is measured both ways: how long 8 KB
+    --disable can switch off. Reading RAM and reading the disk are measured, which takes a few
+    seconds. With `--hosts` each link between machines is measured both ways: how long 8 KB
     take, and the bandwidth. With `--gpu` each step is tried in a process of its own, and the first
     that fails comes with what to do.
     """
@@ -148,7 +148,6 @@ def _memory_rows(report: "HardwareReport") -> Iterator[Row]:
     limit = f", limited to {format_bytes(memory.limit)}" if memory.limit is not None else ""
     yield "RAM", f"{format_bytes(memory.free)} free of {format_bytes(memory.total)}{limit}"
     yield "", f"read {_rate(report.ram_read_bytes_per_second)}"
-    yield "", f"copy {_rate(report.ram_copy_bytes_per_second)}"
     yield "pages", f"{format_bytes(report.page_size)}, {_huge_pages(report)}"
 
 

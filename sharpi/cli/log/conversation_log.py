@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharpi.cli.log.log_store import KeptConversation, Message, is_switched_off, log_path
+from sharpi.cli.log.log_store import (
+    KeptConversation,
+    LogStore,
+    Message,
+    is_switched_off,
+    log_path,
+)
 from sharpi.cli.output.terminal import print_note
 from sharpi.cli.termination import uninterrupted
 from sharpi.errors import SharpiError, UsageError
 
 if TYPE_CHECKING:
-    from sharpi.cli.log.log_store import LogStore
     from sharpi.engine.engine import Generation
 
 
@@ -28,21 +33,18 @@ class ConversationLog:
         self._path = log_path() if is_wanted and not is_switched_off() else None
         self._store: LogStore | None = None
         self._id = kept.id if kept else None
-        self._written: list[Message] = list(kept.messages) if kept else []
 
     def write(self, messages: Sequence[Message], model: Path) -> None:
         """Makes the logged conversation equal to `messages`, and removes it without a question."""
         if self._path is None or (self._id is None and not _has_question(messages)):
             return
         try:
-            self._write(self._path, list(messages), str(model.absolute()))
+            self._write(self._path, messages, str(model.absolute()))
         except _failures() as error:
             print_note(f"the conversation is not logged: {self._path}: {_reason(error)}")
             self._path = None
 
-    def _write(self, path: Path, messages: list[Message], model: str) -> None:
-        from sharpi.cli.log.log_store import LogStore
-
+    def _write(self, path: Path, messages: Sequence[Message], model: str) -> None:
         if self._store is None:
             self._store = LogStore(path)
         if self._id is not None and not _has_question(messages):
@@ -51,14 +53,11 @@ class ConversationLog:
             return
         if self._id is None:
             self._id = self._store.begin(self._kind, model)
-        first = _num_equal(self._written, messages)
-        if first < max(len(messages), len(self._written)):
-            self._store.write(self._id, first, messages[first:], model)
-        self._written = messages
+        self._store.write(self._id, messages, model)
 
     def begin_anew(self) -> None:
         """Makes the next `write` add a new conversation; the current one stays in the log."""
-        self._id, self._written = None, []
+        self._id = None
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
@@ -82,11 +81,9 @@ def kept_conversation(number: int | None) -> KeptConversation:
 
 
 @contextmanager
-def open_log() -> Iterator["LogStore"]:
+def open_log() -> Iterator[LogStore]:
     """Opens the log and yields it; raises SharpiError if opening or using it fails."""
     import sqlite3
-
-    from sharpi.cli.log.log_store import LogStore
 
     path = log_path()
     if path is None:
@@ -112,12 +109,6 @@ def _failures() -> tuple[type[Exception], ...]:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _num_equal(first: Sequence[Message], second: Sequence[Message]) -> int:
-    """Returns the number of equal messages at the beginning of both sequences."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 @contextmanager

@@ -108,6 +108,13 @@ FROM conversations c
 """
 
 
+_ADD_OR_CHANGE = """
+INSERT INTO messages VALUES (?, ?, ?, ?, ?) ON CONFLICT (conversation, position) DO UPDATE
+SET role = excluded.role, content = excluded.content, created = excluded.created
+WHERE (role, content) <> (excluded.role, excluded.content)
+"""
+
+
 class LogStore(Closing):
     """An open log; raises sqlite3.Error, OSError or SharpiError for a file that is unusable."""
 
@@ -140,20 +147,20 @@ class LogStore(Closing):
         )
         return int(row.lastrowid or 0)
 
-    def write(self, conversation: int, first: int, messages: Sequence[Message], model: str) -> None:
-        """Replaces all messages from index `first` on by `messages`, in one transaction."""
+    def write(self, conversation: int, messages: Sequence[Message], model: str) -> None:
+        """Makes a conversation equal to `messages` in one transaction; equal ones stay."""
         now = time.time()
         rows = [
-            (conversation, first + index, each["role"], each["content"], now)
-            for index, each in enumerate(messages)
+            (conversation, position, each["role"], each["content"], now)
+            for position, each in enumerate(messages)
         ]
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
             self._file.execute(
                 "DELETE FROM messages WHERE conversation = ? AND position >= ?",
-                (conversation, first),
+                (conversation, len(rows)),
             )
-            self._file.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
+            self._file.executemany(_ADD_OR_CHANGE, rows)
             self._file.execute(
                 "UPDATE conversations SET updated = ?, model = ? WHERE id = ?",
                 (now, model, conversation),

@@ -33,7 +33,6 @@ HEALTHY = HardwareReport(
     page_size=4096,
     transparent_huge_pages="madvise",
     ram_read_bytes_per_second=40e9,
-    ram_copy_bytes_per_second=15e9,
     disk=DiskReport("/data", 1 << 40, 3e9, True, None),
     has_gpu=True,
     gpu_driver=GPU,
@@ -120,7 +119,6 @@ def test_json(sharpi: CommandLine, tmp_path: Path) -> None:
     assert "portable" in record["instruction_sets"]
     assert 0 < record["memory"]["free"] <= record["memory"]["total"]
     assert record["disk"]["bytes_per_second"] > 0
-    assert record["ram_copy_bytes_per_second"] > 0
     assert set(record["packages"]) == set(PACKAGES)
     assert all(set(each) == {"missing", "needed_for", "command"} for each in record["missing"])
 
