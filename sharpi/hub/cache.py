@@ -1,4 +1,4 @@
-"""Finds GGUF models in Hugging Face's cache folder, complete or partly downloaded, by their names.
+"""Finds and removes GGUF models in Hugging Face's cache folder, complete or partly downloaded.
 
 The layout is documented by huggingface_hub: `models--ORG--REPO/` with `blobs/` (content, named by
 its checksum), `snapshots/COMMIT/` (links to blobs, with the files' names) and `refs/` (branch to
@@ -6,7 +6,9 @@ commit). sharpi adds `partial/CHECKSUM/` with the partial files of interrupted d
 """
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -216,3 +218,57 @@ def _missing(cache: Cache, name: ModelName) -> str:
     near = f"; close to it in the cache: {', '.join(close)}" if close else ""
     absent = "is neither a file nor in the cache" if name.quant is None else "is not in the cache"
     return f"{name} {absent}; type `sharpi pull {name}`{near}"
+
+
+class Removal:
+    """A planned removal of models; `carry_out` deletes their links, and blobs without others.
+
+    A program that has a removed file open or mapped can use its content until it exits.
+    """
+
+    def __init__(self, cache: Cache, models: Iterable[CachedModel]) -> None:
+        self._cache = cache
+        models = list(models)
+        self._files = [file for model in models for file in model.files]
+        self._folders = {cache.repository_folder(each.name.repository) for each in models}
+        kept = self._blobs_of_others()
+        blobs = {_blob(file): file.size for file in self._files}
+        self._blobs = [blob for blob in blobs if blob not in kept]
+        freed = [blob for blob in self._blobs if not blob.is_symlink()]
+        self.freed_bytes = sum(blobs[blob] for blob in freed)
+        self.kept_bytes = sum(blobs.values()) - self.freed_bytes
+
+    def carry_out(self) -> None:
+        """Deletes the files, and folders that are then empty; raises OSError if it cannot."""
+        for file in self._files:
+            file.location.unlink(missing_ok=True)
+            _remove_empty_folders(file.location.parent)
+        for blob in self._blobs:
+            blob.unlink(missing_ok=True)
+        for folder in self._folders:
+            if not any(files_below(folder / part) for part in ("snapshots", "blobs", "partial")):
+                shutil.rmtree(folder)
+
+    def _blobs_of_others(self) -> set[Path]:
+        """Returns the blobs to which files that are not removed link, in the same repositories."""
+        removed = {file.location for file in self._files}
+        links = (link for folder in self._folders for link in files_below(folder / "snapshots"))
+        return {_target(link) for link in links if link not in removed}
+
+
+def _blob(file: CachedFile) -> Path:
+    return _target(file.location)
+
+
+def _target(link: Path) -> Path:
+    """Returns the target of one link, itself perhaps a link to a shared cache, or the path."""
+    if not link.is_symlink():
+        return link
+    return Path(os.path.normpath(link.parent / os.readlink(link)))
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    with suppress(OSError):  # raised by the first folder that is not empty
+        while folder.name not in ("snapshots", "partial"):
+            folder.rmdir()
+            folder = folder.parent

@@ -8,19 +8,17 @@ from typing import Any
 
 from program_forks import ForkServer, ProgramFork, own_terminal, serve
 
-# Importing them reads no variable of the environment. Readline is not among them: it reads TERM.
+# Importing them reads no variable of the environment.
 _MODULES = (
     "sharpi.cli.main",
     "sharpi.cli.chat.chat",
     "sharpi.cli.chat.line_input",
     "sharpi.cli.commands.chat",
-    "sharpi.cli.chat.saved_conversation",
+    "sharpi.cli.log.conversation_log",
     "sharpi.cli.chat.slash_commands",
     "sharpi.cli.chat.terminal_input",
-    "sharpi.cli.commands.chat",
     "sharpi.cli.commands.run",
     "sharpi.cli.log.log_store",
-    "sharpi.dialogue.formats.harmony",
     "sharpi.dialogue.formats.harmony",
     "sharpi.tokenizer.stream",
     "prompt_toolkit.input.vt100",

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from cache_folder import write_model, write_partial
 
-from sharpi.hub.cache import Cache
-from sharpi.hub.removal import Removal
+from sharpi.hub.cache import Cache, Removal
 
 REPO = "org/tiny-GGUF"
 OLD, NEW = "0" * 40, "1" * 40

@@ -14,8 +14,7 @@ from sharpi.cli.chat.conversation import Conversation
 from sharpi.cli.chat.line_input import Input
 from sharpi.cli.chat.prompt import ConstrainedAnswers, OutputFormat, note_useless_options
 from sharpi.cli.chat.reply import note_end, verbose_lines
-from sharpi.cli.chat.saved_conversation import show_messages
-from sharpi.cli.log.conversation_log import ConversationLog
+from sharpi.cli.log.conversation_log import ConversationLog, show_messages
 from sharpi.cli.log.log_store import Message
 from sharpi.cli.model_path import model_path
 from sharpi.cli.output.terminal import print_error, print_note, print_stderr

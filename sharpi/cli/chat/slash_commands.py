@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sharpi.cli.chat.chat import Chat
 from sharpi.cli.chat.chat_settings import INDENT
 from sharpi.cli.chat.reply import reasoning_of, verbose_lines
-from sharpi.cli.chat.saved_conversation import read_saved, show_messages
 from sharpi.cli.inputs import text_of_file
+from sharpi.cli.log.conversation_log import read_saved, show_messages
 from sharpi.cli.output.terminal import print_stderr, strip_controls
 from sharpi.errors import UsageError, did_you_mean
 from sharpi.units import plural

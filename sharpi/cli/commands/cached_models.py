@@ -26,8 +26,7 @@ from sharpi.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder, ModelFolder
-    from sharpi.hub.cache import Cache, CachedModel
-    from sharpi.hub.removal import Removal
+    from sharpi.hub.cache import Cache, CachedModel, Removal
 
 
 def list_models(as_json: JsonOption = False) -> None:
@@ -120,8 +119,7 @@ def rm(
     Content that another revision also uses stays. A program that runs the model keeps it until it
     exits.
     """
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.removal import Removal
+    from sharpi.hub.cache import Cache, Removal
 
     cache = Cache()
     models = _named(cache, parse_name(name))

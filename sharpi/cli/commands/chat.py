@@ -52,9 +52,8 @@ def chat(
     from sharpi.cli.chat.chat import Chat, greeting
     from sharpi.cli.chat.chat_settings import ChatSettings
     from sharpi.cli.chat.prompt import refuse_contradictions
-    from sharpi.cli.chat.saved_conversation import find_resumed
     from sharpi.cli.chat.slash_commands import SlashCommands
-    from sharpi.cli.log.conversation_log import ConversationLog
+    from sharpi.cli.log.conversation_log import ConversationLog, find_resumed
 
     refuse_contradictions(conversation)
     if continues and resume is not None:

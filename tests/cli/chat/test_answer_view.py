@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sharpi.cli.chat.chat import status_line
-from sharpi.cli.chat.saved_conversation import show_messages
+from sharpi.cli.log.conversation_log import show_messages
 
 pytest.importorskip("pyte")
 from terminal import FAKE_ENGINE, Terminal

@@ -9,7 +9,7 @@ import pytest
 from command_line import CommandLine, Result
 from fake_engine import FakeEngine
 
-from sharpi.cli.chat.saved_conversation import find_resumed
+from sharpi.cli.log.conversation_log import find_resumed
 
 
 @pytest.fixture(autouse=True)
