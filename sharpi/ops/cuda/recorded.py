@@ -190,13 +190,12 @@ class PassCounts(Struct):
     @property
     def notes(self) -> tuple[str, ...]:
         """The counts as lines for the user."""
-        notes = []
-        if self.by_layer:
-            notes.append(f"prompts computed layer by layer: {self.by_layer}")
-        if self.spilled_pages:
-            notes.append(f"stash pages that were in RAM between layers: {self.spilled_pages}")
-        if self.stash_overflows:
-            notes.append(f"prompts too long for the stash: {self.stash_overflows}")
+        counts = {
+            "prompts computed layer by layer": self.by_layer,
+            "stash pages that were in RAM between layers": self.spilled_pages,
+            "prompts too long for the stash": self.stash_overflows,
+        }
+        notes = [f"{what}: {count}" for what, count in counts.items() if count]
         if self.limited:
             notes.append(
                 f"passes with a limit of routed tokens: {self.limited},"

@@ -47,7 +47,7 @@ def values(expert_weights: ExpertWeights, experts: np.ndarray, x: np.ndarray) ->
 def test_layers_are_answered_as_they_ask_item_by_item() -> None:
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     host, layers = mailbox.host, [layer(0), layer(1)]
-    experts = HostExperts(host, ProgramLimits(ITEMS, 1, 1, "f32"), num_threads=2)
+    experts = HostExperts(mailbox, ProgramLimits(ITEMS, 1, 1, "f32"), num_threads=2)
     for expert_weights in layers:
         experts.add(expert_weights, Activation.SILU)
     experts.begin([1, 0, 1])
@@ -69,7 +69,7 @@ def test_layers_are_answered_as_they_ask_item_by_item() -> None:
 
 def test_no_items_are_answered_too() -> None:
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
-    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts = HostExperts(mailbox, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
     for _ in range(3):
         experts.begin([0])
@@ -83,7 +83,7 @@ def test_a_launch_that_waits_for_the_gpu_is_no_deadlock() -> None:
     """A launch may return only once the GPU has room, and so after the host's answers."""
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
     host = mailbox.host
-    experts = HostExperts(host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts = HostExperts(mailbox, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
     experts.begin([0] * 50)
     for _ in range(50):  # the GPU, while the launch does not return
@@ -97,7 +97,7 @@ def test_a_launch_that_waits_for_the_gpu_is_no_deadlock() -> None:
 
 def test_a_step_that_fails_leaves_the_thread_ready() -> None:
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
-    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts = HostExperts(mailbox, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
     experts.begin([0, 0])
     experts.cancel()
@@ -111,7 +111,7 @@ def test_a_step_that_fails_leaves_the_thread_ready() -> None:
 def test_a_gpu_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_experts, "_TIMEOUT_MS", 10)
     mailbox = Mailbox(CpuDevice(check=False), ITEMS, HIDDEN, HIDDEN)
-    experts = HostExperts(mailbox.host, ProgramLimits(ITEMS, 1, 1), num_threads=1)
+    experts = HostExperts(mailbox, ProgramLimits(ITEMS, 1, 1), num_threads=1)
     experts.add(layer(0), Activation.SILU)
     experts.begin([0])
     with pytest.raises(DeviceError, match="does not respond"):

@@ -13,7 +13,7 @@ from sharpi.device.device import Device
 from sharpi.device.launch import Span
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.program import ProgramLimits
-from sharpi.ops.cuda.expert_slots.host_experts import HostExperts, HostMisses, Mailbox
+from sharpi.ops.cuda.expert_slots.host_experts import HostExperts, Mailbox
 from sharpi.ops.cuda.expert_slots.slot_memories import SlotSettings
 from sharpi.ops.cuda.expert_slots.slot_memory import matrices_of, offset_of
 from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers, gpu_matrix
@@ -77,7 +77,8 @@ class GpuExpertWeights:
     ) -> int:
         """Registers the experts of a layer with slots, and returns the layer's number."""
         assert self.slotted is not None
-        check_types(expert_weights)
+        for stacked in matrices_of(expert_weights):
+            check_type(stacked.quant_type)
         number = self.slotted.register(expert_weights, rows)
         self._on_host.setdefault(number, (expert_weights, activation))
         if self._limits is None or limits.max_tokens > self._limits.max_tokens:
@@ -85,32 +86,27 @@ class GpuExpertWeights:
         return number
 
     @cached_property
-    def host(self) -> HostMisses:
+    def host(self) -> HostExperts:
         """The mailbox and CPU programs for missed experts, created at the first use."""
-        s, limits = self._host_settings, self._limits
+        s, limits, slotted = self._host_settings, self._limits, self.slotted
         assert s is not None
         assert limits is not None
-        used = self._used
+        assert slotted is not None
+        used = slotted.rules.experts_per_token
         most = max(limits.max_tokens, limits.max_outputs) * used
-        all_matrices = [expert_weights for expert_weights, _ in self._on_host.values()]
-        columns = max(expert_weights.up.columns for expert_weights in all_matrices)
-        rows = max(expert_weights.down.rows for expert_weights in all_matrices)
+        columns = max(each.up.columns for each, _ in self._on_host.values())
+        rows = max(each.down.rows for each, _ in self._on_host.values())
         mailbox = Mailbox(self._device, most, columns, rows)
         of_items = ProgramLimits(most, 1, 1, limits.precision, s.instruction_set)
-        experts = HostExperts(mailbox.host, of_items, s.num_threads, s.source)
+        experts = HostExperts(mailbox, of_items, s.num_threads, s.source)
         for expert_weights, activation in self._on_host.values():
             experts.add(expert_weights, activation)
-        return HostMisses(mailbox, experts)
-
-    @property
-    def _used(self) -> int:
-        assert self.slotted is not None
-        return self.slotted.rules.experts_per_token
+        return experts
 
     def close(self) -> None:
         """Stops the CPU threads that compute missed experts, if there are any."""
         if "host" in self.__dict__:
-            self.host.experts.close()
+            self.host.close()
 
     def register(self, stacked: StackedMatrix) -> Callable[[], GpuStackedMatrix]:
         """Registers a stacked matrix for loading to the GPU.
@@ -132,9 +128,3 @@ class GpuExpertWeights:
             self._device.upload(addresses, table)
             self._parts[key] = gpu_matrix(self._weights, stacked, addresses, (data,))
         return self._parts[key]
-
-
-def check_types(expert_weights: ExpertWeights) -> None:
-    """Raises UnsupportedModelError for quant types that no kernel reads."""
-    for stacked in matrices_of(expert_weights):
-        check_type(stacked.quant_type)

@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from ctypes import c_int, c_void_p
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -67,32 +68,26 @@ class Mailbox:
     """
 
     def __init__(self, device: Device, max_items: int, columns: int, rows: int) -> None:
-        counts = (
-            *(1, 1, 1, PREDICTED_WORDS, max_items),
-            *(max_items * columns, max_items, max_items * rows),
+        inputs, results = max_items * columns, max_items * rows
+        counts = (1, 1, 1, PREDICTED_WORDS, max_items, inputs, max_items, results)
+        *starts, size = accumulate(
+            (-(-count * _WORD // _LINE) * _LINE for count in counts), initial=0
         )
-        ends = np.cumsum([_in_lines(count * _WORD) for count in counts]).tolist()
-        memory, host = device.mapped(ends[-1])
-        starts = [0, *ends[:-1]]
+        memory, host = device.mapped(size)
+        places = [(at, count * _WORD) for at, count in zip(starts, counts, strict=True)]
         self.request, self.reply, num_items, self.predicted, *items, self.values = (
-            Span(memory, start, count * _WORD) for start, count in zip(starts, counts, strict=True)
+            Span(memory, *place) for place in places
         )
         self.host_items = HostItems(num_items, *items)
-        parts = [
-            host[start : start + count * _WORD] for start, count in zip(starts, counts, strict=True)
-        ]
-        ints, floats = [part.view(np.int32) for part in parts[:5]], parts[5:]
-        rows_of, weights, values = (part.view(np.float32) for part in floats)
+        parts = [host[at : at + num_bytes] for at, num_bytes in places]
+        floats, weights, values = (part.view(np.float32) for part in parts[5:])
+        words = [part.view(np.int32) for part in parts[:5]]
         self.host = HostView(
-            ints[0], ints[1], ints[2], ints[3], ints[4],
-            rows_of.reshape(max_items, columns), weights, values.reshape(max_items, rows),
+            words[0], words[1], words[2], words[3], words[4],
+            floats.reshape(max_items, columns), weights, values.reshape(max_items, rows),
         )  # fmt: skip
-        for word in ints[:4]:
+        for word in words[:4]:
             word[:] = 0
-
-
-def _in_lines(num_bytes: int) -> int:
-    return -(-num_bytes // _LINE) * _LINE
 
 
 _TIMEOUT_MS = 20_000  # the GPU counts as lost after so long without a request
@@ -108,7 +103,7 @@ class HostExperts:
 
     def __init__(
         self,
-        mailbox: HostView,
+        mailbox: Mailbox,
         limits: ProgramLimits,
         num_threads: int,
         source: ExpertSource | None = None,
@@ -121,7 +116,7 @@ class HostExperts:
         self._library = _library()
         self._handle = self._library.sharpi_misses_create(
             self._pool.handle,
-            *(array.ctypes.data for array in mailbox[:5]),
+            *(array.ctypes.data for array in mailbox.host[:5]),
             num_threads,
             _TIMEOUT_MS,
         )
@@ -147,7 +142,7 @@ class HostExperts:
     def _params(
         self, expert_weights: ExpertWeights, activation: Activation, program: Program
     ) -> abi.ExpertsParams:
-        host = self._mailbox
+        host = self._mailbox.host
         return abi.ExpertsParams(
             x=host.rows.ctypes.data, ids=host.experts.ctypes.data,
             weights=host.weights.ctypes.data, out=host.values.ctypes.data,
@@ -200,29 +195,6 @@ class HostExperts:
         for program in self._programs:
             program.close()
 
-
-@cache
-def _library() -> ctypes.CDLL:
-    """Loads the native library and types the functions of kernels/cpu/runtime/miss_server.cpp."""
-    library = load_library()
-    words = [c_void_p] * 5
-    signatures = {
-        "sharpi_misses_create": (c_void_p, [c_void_p, *words, c_int, c_int]),
-        "sharpi_misses_destroy": (None, [c_void_p]),
-        "sharpi_misses_add": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
-        "sharpi_misses_begin": (c_int, [c_void_p, c_void_p, c_int]),
-        "sharpi_misses_await": (c_int, [c_void_p, c_int]),
-        "sharpi_misses_cancel": (None, [c_void_p]),
-    }
-    return declare(library, signatures)
-
-
-class HostMisses:
-    """A mailbox, and the `HostExperts` that compute what the GPU requests through it."""
-
-    def __init__(self, mailbox: Mailbox, experts: HostExperts) -> None:
-        self._mailbox, self.experts = mailbox, experts
-
     def request(
         self,
         items: Items,
@@ -254,6 +226,22 @@ class HostMisses:
         The waiting time is added to `wait`.
         """
         yield begin_wait(wait)
-        yield AwaitWord(self._mailbox.reply, 1, self.experts.await_next, layer)
+        yield AwaitWord(self._mailbox.reply, 1, self.await_next, layer)
         yield WriteWord(self._mailbox.reply, 0)
         yield merge(values, self._mailbox.values, host_rows, total, wait)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Loads the native library and types the functions of kernels/cpu/runtime/miss_server.cpp."""
+    library = load_library()
+    words = [c_void_p] * 5
+    signatures = {
+        "sharpi_misses_create": (c_void_p, [c_void_p, *words, c_int, c_int]),
+        "sharpi_misses_destroy": (None, [c_void_p]),
+        "sharpi_misses_add": (c_int, [c_void_p, c_void_p, c_void_p, c_int]),
+        "sharpi_misses_begin": (c_int, [c_void_p, c_void_p, c_int]),
+        "sharpi_misses_await": (c_int, [c_void_p, c_int]),
+        "sharpi_misses_cancel": (None, [c_void_p]),
+    }
+    return declare(library, signatures)

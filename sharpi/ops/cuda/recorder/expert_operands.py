@@ -127,9 +127,9 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
         That depends on the whole step, not on how it is cut, since results in f16 have other bits.
         As f16 matmuls, they need many tokens of one sequence.
         """
-        step, ffn, rows = self.step, self.ffn, self.scratch.f16_rows
+        step, ffn, scratch = self.step, self.ffn, self.scratch
         is_on = self.recording.features.has("tensor-cores")
-        if step is None or not is_on or (rows.x is None and rows.hidden is None):
+        if step is None or not is_on or not (scratch.x_f16 or scratch.hidden_f16):
             return False
         experts = ffn.expert_weights.down.num_experts
         return is_product(step.tokens, step) and fills_tiles(step.tokens, ffn.used, experts)
@@ -165,7 +165,7 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
 
     @property
     def _x_in_f16(self) -> F16Rows | None:
-        buffers = self.scratch.f16_rows.x
+        buffers = self.scratch.x_f16
         if buffers is None or not self.uses_f16_rows:
             return None
         rows, scales = self._spans(buffers)
@@ -176,7 +176,7 @@ class ExpertF16Operands(ExpertOperands, frozen=True):
 
     @property
     def _hidden_in_f16(self) -> F16Rows | None:
-        buffers = self.scratch.f16_rows.hidden
+        buffers = self.scratch.hidden_f16
         return None if buffers is None or not self.uses_f16_rows else self._spans(buffers)
 
     def _spans(self, buffers: F16RowsBuffers) -> F16Rows:

@@ -1,5 +1,7 @@
 """RecordedFeedForward: the operands of a recorded feed-forward, and its intermediate buffers."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import Rows
@@ -27,49 +29,10 @@ class F16RowsBuffers(Struct, frozen=True):
     scales: Buffer
 
 
-class ExpertF16Rows(Struct, frozen=True):
-    """The inputs of gate and up, and of down, in f16; None where no matrix reads them."""
-
-    x: F16RowsBuffers | None = None  # a row for each token
-    hidden: F16RowsBuffers | None = None  # a row for each item
-
-
 def supports_f16_rows(recording: Recording, stacked: StackedMatrix) -> bool:
     """Returns True if tiles multiply a matrix by activations in f16, where there are enough."""
     is_on = recording.features.has("tensor-cores")
     return is_on and supports_f16_tiles(stacked.quant_type, recording.planes, stacked.columns)
-
-
-def expert_f16_rows(
-    recording: Recording,
-    tokens: int,
-    rows: int,
-    all_matrices: tuple[StackedMatrix, ...],
-    used: int,
-) -> ExpertF16Rows:
-    """Creates the buffers for batches of at most `tokens`, whose items have `rows` hidden rows.
-
-    `all_matrices` are gate and up, or up alone, and then down. There are no buffers if no batch has
-    enough tokens.
-    """
-    *gate_and_up, down = all_matrices
-    if tokens < PRODUCT_TOKENS or not fills_tiles(tokens, used, down.num_experts):
-        return ExpertF16Rows()
-    return ExpertF16Rows(
-        _buffers(recording, tokens, gate_and_up), _buffers(recording, rows, [down])
-    )
-
-
-def _buffers(
-    recording: Recording, rows: int, matrices: list[StackedMatrix]
-) -> F16RowsBuffers | None:
-    """Creates buffers for the input of some matrices, None if none of them reads it."""
-    if not any(supports_f16_rows(recording, each) for each in matrices):
-        return None
-    return F16RowsBuffers(
-        recording.buffer(rows * matrices[0].columns * _HALF_BYTES),
-        recording.buffer(rows * FLOAT_BYTES),
-    )
 
 
 GROUPED_TOKENS = LEAST_TOKENS  # from so many tokens on, tokens of the same expert share its reads
@@ -115,7 +78,9 @@ class Scratch(Struct, frozen=True):
     host_rows: Buffer  # the index of each item among the items that the host computes
     f16_matmul: F16Matmul | None
     packed: "Packed | None" = None  # None unless there may be fewer rows than items
-    f16_rows: ExpertF16Rows = ExpertF16Rows()  # for tiles of F16 and BF16 experts
+    # Inputs in f16, for tiles of F16 and BF16 experts; None where no matrix reads them.
+    x_f16: F16RowsBuffers | None = None  # a row for each token
+    hidden_f16: F16RowsBuffers | None = None  # a row for each item
 
 
 class Packed(Struct, frozen=True):
@@ -157,18 +122,30 @@ def make_scratch(
         host_rows=recording.buffer(items * _INT_BYTES if is_slotted else 0),
         f16_matmul=f16,
         packed=packed,
-        f16_rows=_f16_rows(recording, x, ffn, most, rows),
+        x_f16=_f16_rows(recording, x, ffn, most, ffn.gate_and_up),
+        hidden_f16=_f16_rows(recording, x, ffn, min(rows, items), (down,)),
     )
 
 
 def _f16_rows(
-    recording: Recording, x: RecordedTensor, ffn: RecordedFeedForward, tokens: int, rows: int
-) -> ExpertF16Rows:
-    """Creates buffers in f16; none where only what is read is computed, whose bits must stay."""
-    if ffn.ids is None or x.rows is not Rows.TOKENS:
-        return ExpertF16Rows()
-    matrices, items = (*ffn.gate_and_up, ffn.expert_weights.down), min(rows, tokens * ffn.used)
-    return expert_f16_rows(recording, tokens, items, matrices, ffn.used)
+    recording: Recording,
+    x: RecordedTensor,
+    ffn: RecordedFeedForward,
+    num_rows: int,
+    matrices: Sequence[StackedMatrix],
+) -> F16RowsBuffers | None:
+    """Creates buffers for matrices that batches may read in f16: those of routed experts."""
+    tokens, num_experts = recording.capacity(x.rows), ffn.expert_weights.down.num_experts
+    is_large = tokens >= PRODUCT_TOKENS and fills_tiles(tokens, ffn.used, num_experts)
+    # A result that is computed only if it is read must not depend on how many others are read.
+    if ffn.ids is None or x.rows is not Rows.TOKENS or not is_large:
+        return None
+    if not any(supports_f16_rows(recording, each) for each in matrices):
+        return None
+    return F16RowsBuffers(
+        recording.buffer(num_rows * matrices[0].columns * _HALF_BYTES),
+        recording.buffer(num_rows * FLOAT_BYTES),
+    )
 
 
 def _packed(recording: Recording, tokens: int, ffn: RecordedFeedForward) -> Packed | None:

@@ -170,7 +170,7 @@ class StepReplay:
         if not requests:
             work()
             return
-        host = self._expert_weights.host.experts
+        host = self._expert_weights.host
         host.begin(requests)
         try:
             work()
