@@ -1,10 +1,7 @@
 """Compiles JSON schemas, GBNF and Lark grammars and regular expressions to constraints."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
-from functools import cached_property
-from hashlib import sha256
+from functools import cached_property, lru_cache
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -72,8 +69,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._trials = Trials()
-        self._compiled: OrderedDict[bytes, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()
+        self._compiled = lru_cache(_MAX_COMPILED)(self._compile)
 
     def json_object(self) -> GrammarConstraint:
         """Returns a constraint that allows any JSON object."""
@@ -102,28 +98,13 @@ class Grammars:
         return self._constraint(LLMatcher.grammar_from_lark(_checked(text)), is_json=is_json)
 
     def _constraint(self, grammar: str, *, is_json: bool = False) -> GrammarConstraint:
-        matcher = self._matcher(grammar)
+        matcher = self._compiled(_checked(grammar)).deep_copy()  # in its initial state
         return GrammarConstraint(
             matcher,
             self.tokenizer.vocab_size,
             unenforced=unenforced(matcher.get_grammar_warnings()),
             digits=DigitLimit(self._bytes.tokens, self._digits) if is_json else None,
         )
-
-    def _matcher(self, grammar: str) -> LLMatcher:
-        """Returns a matcher in its initial state for one answer; compiled grammars are cached."""
-        key = sha256(_checked(grammar).encode()).digest()
-        with self._lock:
-            matcher = self._compiled.get(key)
-            if matcher is not None:
-                self._compiled.move_to_end(key)
-        if matcher is None:
-            matcher = self._compile(grammar)
-            with self._lock:
-                self._compiled[key] = matcher
-                while len(self._compiled) > _MAX_COMPILED:
-                    self._compiled.popitem(last=False)
-        return matcher.deep_copy()
 
     def _compile(self, grammar: str) -> LLMatcher:
         self._trials.check(grammar)

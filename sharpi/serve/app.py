@@ -17,10 +17,11 @@ from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.metrics import RequestMeter
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import Access
+from sharpi.serve.http.client_connection import RequestLimits
 from sharpi.serve.http.endpoint import Endpoint, EndpointTable, page_endpoints
 from sharpi.serve.http.errors import ApiError, error_response
 from sharpi.serve.http.openapi_document import openapi_endpoint
-from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
+from sharpi.serve.http.request_guard import RequestGuard
 from sharpi.serve.llamacpp import routes as llamacpp_routes
 from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import slot_routes, status_routes

@@ -8,6 +8,7 @@ second for a vocabulary of 262,144. So this module implements the merges, and ca
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from heapq import heappop, heappush
 
 SPACE_MARK = "\u2581"
@@ -34,23 +35,20 @@ class SentencePieceEncoder:
         self._cuts_words = not any(
             SPACE_MARK in text and _ACROSS_WORDS.search(text) for text in ids
         )
-        self._remembered: dict[str, list[int]] = {}
+        self._remembered = lru_cache(_MAX_REMEMBERED)(self._word_ids)
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of a text without special tokens; adds no leading space."""
         marked = text.replace(" ", SPACE_MARK)
         words: Iterable[str] = _WORD.findall(marked) if self._cuts_words else [marked]
-        return [token_id for word in words for token_id in self._word_ids(word)]
+        return [token_id for word in words for token_id in self._ids_of(word)]
+
+    def _ids_of(self, word: str) -> list[int]:
+        is_short = len(word) <= _MAX_WORD_REMEMBERED
+        return self._remembered(word) if is_short else self._word_ids(word)
 
     def _word_ids(self, word: str) -> list[int]:
-        if (known := self._remembered.get(word)) is not None:
-            return known
-        ids = [token_id for piece in self._merge(word) for token_id in self._piece_ids(piece)]
-        if len(word) <= _MAX_WORD_REMEMBERED:
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[word] = ids
-        return ids
+        return [token_id for piece in self._merge(word) for token_id in self._piece_ids(piece)]
 
     def _piece_ids(self, piece: str) -> list[int]:
         """Returns the id of a piece's token, or the ids of its byte tokens if it has no token."""

@@ -19,9 +19,10 @@ from starlette.responses import Response
 from sharpi.serve.app import api_endpoints
 from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.http.access import Access
+from sharpi.serve.http.client_connection import RequestLimits
 from sharpi.serve.http.endpoint import EndpointTable
 from sharpi.serve.http.errors import error_response
-from sharpi.serve.http.request_guard import RequestGuard, RequestLimits
+from sharpi.serve.http.request_guard import RequestGuard
 
 
 def _fail(request: Request, error: Exception) -> Response:

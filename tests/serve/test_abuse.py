@@ -14,7 +14,7 @@ from served_demo import MODEL, ServedDemo
 from sharpi.serve.app import AppSettings
 from sharpi.serve.host.model_host import ModelHostSettings
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.request_guard import RequestLimits
+from sharpi.serve.http.client_connection import RequestLimits
 
 pytestmark = pytest.mark.native
 

@@ -15,7 +15,7 @@ from sharpi.serve.chat.chat_model import ChatModels
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.host.running_servers import RunningServer, registered
 from sharpi.serve.http.access import Access
-from sharpi.serve.http.request_guard import RequestLimits
+from sharpi.serve.http.client_connection import RequestLimits
 from sharpi.serve.server_log import ServerLog
 from sharpi.serve.web_server import WebServer, is_loopback, url_of
 from sharpi.settings.serving import ServeOptions

@@ -88,13 +88,6 @@ class NativePolicy(NativeObject):
         arguments = (self.handle, layer, ids.ctypes.data, *ids.shape)
         return self._made(self._library.sharpi_policy_use_batch(*arguments, *self._out))
 
-    def exchange(self, layer: int, leaves: int, enters: int) -> bool:
-        """Replaces expert `leaves` by `enters` in its slot.
-
-        Returns False, and changes nothing, if that is not possible: see `SlotPolicy.exchange`.
-        """
-        return bool(self._library.sharpi_policy_exchange(self.handle, layer, leaves, enters))
-
     def resize(self, layer: int, num_slots: int) -> list[Swap]:
         """Gives a layer this many slots, or more if in use; returns a swap for each that goes."""
         arguments = (self.handle, layer, num_slots)
@@ -132,12 +125,6 @@ class NativePolicy(NativeObject):
         addresses = (resident.ctypes.data, pinned.ctypes.data, accesses.ctypes.data)
         self._library.sharpi_policy_experts(self.handle, *addresses)
         return ExpertStates(resident, pinned, accesses)
-
-    def resident(self, layer: int, expert: int) -> bool:
-        return bool(self.states().resident[layer, expert])
-
-    def counts(self, layer: int) -> Counts:
-        return self.all_counts()[layer]
 
     def all_counts(self) -> list[Counts]:
         """Returns the counts of lookups, hits and loads, one for every layer."""

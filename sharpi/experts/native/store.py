@@ -60,14 +60,6 @@ class ExpertStore(NativeObject):
             raise _refusal(os.fsdecode(fault.value))
         super().__init__(address, self._library.sharpi_store_destroy, "expert store")
 
-    @property
-    def max_group(self) -> int:
-        """The number of buffers for missed experts.
-
-        A caller that has acquired more missed experts has to release some before it waits for more.
-        """
-        return int(self._library.sharpi_store_max_group(self.handle))
-
     def table(self, layer: int, piece: int) -> int:
         """Returns the address of the addresses (experts,) of gate (0), up (1) or down (2), or 0."""
         return int(self._library.sharpi_store_table(self.handle, layer, piece) or 0)

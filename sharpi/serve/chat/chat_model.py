@@ -151,7 +151,7 @@ class ChatModels:
         loaded = await self._host.ready()
         model: ChatModel | None = loaded.per_model_cache.get(ChatModel)
         if model is None:
-            model = await asyncio.to_thread(self._model_of, loaded)
+            return await asyncio.to_thread(self._model_of, loaded)
         return model
 
     def _model_of(self, loaded: Loaded) -> ChatModel:

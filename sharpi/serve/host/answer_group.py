@@ -130,8 +130,12 @@ class AnswerGroup:
             return None
         number, item = numbered
         if isinstance(item, FinishInfo):
-            self._take_end(number, item)
-        if isinstance(item, TextDelta):
+            del self._running[number]
+            if item.error is not None:
+                raise item.error
+            if item.reason == "cancelled" and number not in self._begun:
+                raise stopping()
+        elif isinstance(item, TextDelta):
             self._begun.add(number)
         self._begin(self._max_parallel)
         return numbered
@@ -158,14 +162,6 @@ class AnswerGroup:
             self._stop(answer)
         self._running.clear()
         self._closed(self)
-
-    def _take_end(self, number: int, item: Item) -> None:
-        assert isinstance(item, FinishInfo)
-        del self._running[number]
-        if item.error is not None:
-            raise item.error
-        if item.reason == "cancelled" and number not in self._begun:
-            raise stopping()
 
     def _begin(self, most: int) -> None:
         while self._waiting and len(self._running) < most:

@@ -129,8 +129,9 @@ class EngineThread:
             loaded.engine.mapped_file.check_reads()
             if has_worked:
                 loaded.engine.mapped_file.check_sometimes()
-            if self.model.fatal is not None:
-                raise self.model.take_fatal()
+            fatal, self.model.fatal = self.model.fatal, None  # it refers to the engine
+            if fatal is not None:
+                raise fatal
         except Exception as error:
             del loaded  # its memory is released now
             self._unload(self.model.record_step_error(error, len(self._request_ids)))

@@ -95,12 +95,6 @@ class HostedModel:
         self.fatal = error
         return True
 
-    def take_fatal(self) -> ClusterError | ModelFileError:
-        """Returns `fatal` and sets it to None, because the error refers to the engine."""
-        assert self.fatal is not None
-        fatal, self.fatal = self.fatal, None
-        return fatal
-
     def mark_file_changed(self, error: ModelFileError) -> FinishInfo:
         """Records a changed file, which is checked when loaded; returns open answers' end."""
         self._has_changed = True

@@ -164,6 +164,3 @@ def _one_line(error: Exception) -> str:
         where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
         trace = trace.tb_next
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
-
-
-__all__ = ["CLIENT_CLOSED", "RequestGuard", "RequestLimits"]

@@ -41,7 +41,7 @@ def assert_as_planned(engine: Engine) -> TierPlan:
     held = tier.store.totals().memory_bytes
     assert held == planned(plan, Purpose.SLOTS, Purpose.STAGING)
     assert tier.store.settings.slots == plan.ram_slots
-    assert tier.store.max_group == plan.num_staging == 2 * NUM_USED
+    assert tier.store.settings.num_staging == plan.num_staging == 2 * NUM_USED
     assert runner.parts[0].cache.num_bytes == planned(plan, Purpose.KV)
     programs = [program.num_bytes for program in runner.parts[0]._programs.values()]
     assert 0 < sum(programs) <= planned(plan, Purpose.SCRATCH)
@@ -108,7 +108,7 @@ def test_drafts_have_more_buffers_and_change_no_text(
         plan, tier = engine.plan, engine._tier
         assert plan is not None
         assert tier is not None
-        assert tier.store.max_group == plan.num_staging == (4 if kinds else 2) * NUM_USED
+        assert tier.store.settings.num_staging == plan.num_staging == (4 if kinds else 2) * NUM_USED
         held = tier.store.totals().memory_bytes
         assert held == planned(plan, Purpose.SLOTS, Purpose.STAGING)
         assert planned(plan, *Purpose) <= budget

@@ -121,7 +121,7 @@ def test_a_batch_of_more_experts_than_buffers(
     files: ExpertFiles, make_store: MakeStore, slots: int
 ) -> None:
     store = make_store(files, slots=slots, staging=3)
-    assert store.max_group == 3
+    assert store._library.sharpi_store_max_group(store.handle) == 3
     routes = np.array([[i % EXPERTS, (i + 1) % EXPERTS] for i in range(20)])
     for _ in range(2):
         for layer in MOE_LAYERS:
@@ -324,7 +324,7 @@ def test_slots_exchanged_with_another_tier(
     for layer in MOE_LAYERS:
         for expert in range(EXPERTS):
             stored = store.stored(layer, expert)
-            assert (stored is not None) == store.policy.resident(layer, expert)
+            assert (stored is not None) == store.policy.states().resident[layer, expert]
             for i, piece in enumerate(stored or ()):
                 assert piece.tobytes() == files.piece(layer, i, expert)
 

@@ -88,10 +88,10 @@ def test_swaps_are_sound_and_never_evict_an_expert_in_use(
     policy = NativePolicy(one_layer(kind, slots, pinned=((1, 5),), load_budget=2.0))
     resident = {swap.expert for swap in policy.start()}
     for experts in tokens:
-        hits = policy.counts(0).hits
+        hits = policy.all_counts()[0].hits
         expected = len(resident & set(experts))
         swaps = policy.use(0, experts)
-        assert policy.counts(0).hits - hits == expected
+        assert policy.all_counts()[0].hits - hits == expected
         assert not {swap.victim for swap in swaps} & set(experts)
         for swap in swaps + policy.end_token():
             assert swap.expert not in resident
@@ -109,8 +109,8 @@ def test_pins_stay_and_take_half_of_the_slots_at_most(kind: PolicyKind) -> None:
     for token in skewed_routes(300, 1, EXPERTS, K, seed=4)[:, 0]:
         policy.use(0, token)
         policy.end_token()
-        assert policy.resident(0, 8)
-        assert policy.resident(0, 2)
+        assert policy.states().resident[0, 8]
+        assert policy.states().resident[0, 2]
 
 
 def test_pins_without_a_start_enter_when_used() -> None:
@@ -118,7 +118,7 @@ def test_pins_without_a_start_enter_when_used() -> None:
     for token in [[0, 1], [0, 1], [0], [8]]:
         policy.use(0, token)
         policy.end_token()
-    assert policy.resident(0, 8)
+    assert policy.states().resident[0, 8]
 
 
 def test_warm_pin_takes_the_most_used_and_remembers_the_rate_before() -> None:
@@ -132,8 +132,8 @@ def test_warm_pin_takes_the_most_used_and_remembers_the_rate_before() -> None:
     swaps = policy.end_token()
     assert policy.before_pin == (12, 4)
     assert np.flatnonzero(policy.states().pinned[0]).tolist() == [3, 6]
-    assert policy.resident(0, 3)
-    assert policy.resident(0, 6)
+    assert policy.states().resident[0, 3]
+    assert policy.states().resident[0, 6]
     assert {swap.expert for swap in swaps} <= {3, 6}
 
 
@@ -151,7 +151,7 @@ def test_static_keeps_its_set_and_loads_nothing_else() -> None:
     assert [swap.expert for swap in policy.start()] == [1, 4, 7]
     assert policy.use(0, [0, 1, 2]) == []
     assert policy.end_token() == []
-    assert policy.counts(0) == Counts(accesses=3, hits=1, loads=3)
+    assert policy.all_counts()[0] == Counts(accesses=3, hits=1, loads=3)
 
 
 def test_admission_leaves_the_slot_to_the_expert_used_more() -> None:
@@ -190,7 +190,7 @@ def test_a_batch_evicts_nothing_and_keeps_what_its_end_uses() -> None:
     assert {swap.expert for swap in policy.use_batch(0, batch)} == {3, 4, 5}
     policy.end_token()
     assert policy.use_batch(0, batch[:10]) == []
-    assert policy.counts(0) == Counts(accesses=9, hits=0, loads=3)
+    assert policy.all_counts()[0] == Counts(accesses=9, hits=0, loads=3)
 
 
 def test_lfru_forgets_old_uses_as_vllm_does() -> None:

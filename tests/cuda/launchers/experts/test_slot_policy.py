@@ -16,7 +16,7 @@ from slot_worlds import SlotWorld
 
 from sharpi.device.device import Device
 from sharpi.experts.native.native_policy import NativePolicy
-from sharpi.experts.policy_settings import PolicyKind, PolicySettings, Swap
+from sharpi.experts.policy_settings import Counts, PolicyKind, PolicySettings, Swap
 from sharpi.experts.trace.trace import read_trace
 from sharpi.ops.cuda.expert_slots.slot_tables import DEVICE_KINDS
 from sharpi.ops.cuda.launchers.experts.slot_policy import PolicyRules
@@ -80,14 +80,18 @@ class Both:
         self.world.run(self.world.tables.end_batch(tokens))
         assert self.reference.end_token() == []
 
+    def _expected(self, layer: int) -> tuple[Counts, NDArray[np.bool_]]:
+        if isinstance(self.reference, NativePolicy):
+            return self.reference.all_counts()[layer], self.reference.states().resident[layer]
+        return self.reference.counts(layer), np.asarray(self.reference.layers[layer].resident)
+
     def assert_same_state(self) -> None:
         counts = self.world.tables.words.read_phases()
         for layer, states in self.world.tables.words.read_states().items():
-            expected = self.reference.counts(layer)
+            expected, resident = self._expected(layer)
             found = counts[layer].total
             into_slots = found.loads + found.loads_from_early + found.fills
             assert (found.accesses, found.hits, into_slots) == expected[:3]
-            resident = [self.reference.resident(layer, e) for e in range(self.chosen.num_experts)]
             np.testing.assert_array_equal(states.slot_of >= 0, resident)
 
     def run(self, routes: NDArray[np.int32]) -> None:
