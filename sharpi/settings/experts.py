@@ -96,7 +96,7 @@ class ExpertConfig(Struct, frozen=True):
         float | None,
         _miss(
             "--moe-capacity-factor --moe-expert-rank-capacity-factor F",
-            "Room for the routed rows of a prompt's tokens; 1 is the average need. A batch that "
+            "Room for the routed rows of a full batch, as a share of all of them. A batch that "
             "needs more runs again.",
             parse=positive,
             default="the worst case",

@@ -4,6 +4,7 @@ stats_collect.py collects them from a running store, stats_merge.py sums those o
 stats_file.py checks, writes and reads them.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Optional
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, sum_of
-from sharpi.ops.routed_capacity import LEAST_TOKENS, experts_at_once, rows_of_batch
+from sharpi.ops.routed_capacity import LEAST_TOKENS, experts_at_once
 
 
 class RemoteStats(Struct, frozen=True):
@@ -54,7 +55,7 @@ class SkewStats(Struct, frozen=True):
     """The extreme values, over all batches of prompts, of how unevenly experts were used."""
 
     batches: int
-    # The least --moe-capacity-factor with which every batch would have fit.
+    # The least --moe-capacity-factor with room for full batches, routed as these were.
     capacity_factor: float
     # The most of a layer's routed tokens that one expert got, as a multiple of the even share.
     busiest_share: float
@@ -141,14 +142,14 @@ class Skew:
         self._busiest = max(self._busiest, float(counts.max()) * self._num_experts / ids.size)
         sums = np.concatenate([[0], np.cumsum(counts)])
         self._sufficient = [
-            factor for factor in self._sufficient if self._suffices(factor, sums, ids.shape[1])
+            factor for factor in self._sufficient if self._suffices(factor, sums, *ids.shape)
         ]
 
-    def _suffices(self, factor: float, sums: NDArray[np.integer], used: int) -> bool:
-        """Returns True if each group of adjacent experts fits; `sums` are cumulative tokens."""
+    def _suffices(self, factor: float, sums: NDArray[np.integer], tokens: int, used: int) -> bool:
+        """Returns True if a full batch routed like this one fits; `sums` are cumulative tokens."""
         width = experts_at_once(factor, self._num_experts)
         most = int((sums[width:] - sums[:-width]).max())
-        return most <= rows_of_batch(factor, self._batch_size, used)
+        return most <= used * math.ceil(factor * tokens)
 
     @property
     def stats(self) -> SkewStats | None:

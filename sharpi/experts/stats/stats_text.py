@@ -114,6 +114,6 @@ def _remote(remote: RemoteStats, num_experts: int) -> str:
 
 def _skew(skew: SkewStats) -> str:
     return (
-        f"--moe-capacity-factor {skew.capacity_factor:.2f} would have sufficed in"
-        f" {skew.batches} batches; the busiest expert had {skew.busiest_share:.1f} even shares"
+        f"--moe-capacity-factor {skew.capacity_factor:.2f} has room for full batches such as these"
+        f" {skew.batches}; the busiest expert had {skew.busiest_share:.1f} even shares"
     )

@@ -91,6 +91,30 @@ def test_a_pass_with_too_few_rows_is_run_again(
     assert counts(engine) == wanted
 
 
+def test_the_statistics_say_what_a_full_batch_needs(load: Load) -> None:
+    """Half of it does not do; rows for nine tokens there are always."""
+    num_tokens = 128
+
+    def after_a_batch(factor: float | None) -> Engine:
+        experts = ExpertConfig(miss="bus", capacity_factor=factor, stats=Path("/dev/null"))
+        asked = options(None, None) | {
+            "context_size": num_tokens,
+            "batch_size": num_tokens,
+            "experts": experts,
+        }
+        engine = load(REFERENCES / "qwen3moe.gguf", **asked)
+        Sequence(engine.runner).extend((tokens_of("qwen3moe") * 4)[:num_tokens])
+        return engine
+
+    stats = after_a_batch(None).expert_stats()
+    assert stats is not None
+    assert stats.skew is not None
+    needed = stats.skew.capacity_factor
+    assert counts(after_a_batch(needed)) == PassCounts(limited=1)
+    assert needed / 2 > 9 / num_tokens
+    assert counts(after_a_batch(needed / 2)) == PassCounts(limited=1, reruns=1)
+
+
 @pytest.mark.parametrize("fault", ["flag", "state"])
 def test_what_is_not_done_would_be_seen(
     fault: str, load: Load, expected: Expected, monkeypatch: pytest.MonkeyPatch

@@ -63,7 +63,7 @@ def test_text_says_everything() -> None:
         "both, off, in 3 of 4 steps; recall 75.0 %, precision 60.0 %",
         "40 experts, 20 used; 5 dropped, 1 failed",
         "7.8 KiB wasted",
-        "--moe-capacity-factor 0.45 would have sufficed in 2 batches",
+        "--moe-capacity-factor 0.45 has room for full batches such as these 2;",
         "switched itself off",
         "2 (70 %) 1 (20 %) 0 (10 %); pinned 2",
     ):

@@ -1,11 +1,13 @@
 """The capacity factor that would have sufficed, against a search that tries each."""
 
+import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from sharpi.experts.stats.stats import Skew
-from sharpi.ops.routed_capacity import experts_at_once, rows_of_batch
+from sharpi.ops.routed_capacity import experts_at_once
 
 EXPERTS, USED, BATCH = 16, 2, 64
 
@@ -21,7 +23,7 @@ def suffices(factor: float, ids: NDArray[np.int32]) -> bool:
     """Says if every group of experts that compute together has rows for its tokens."""
     width = experts_at_once(factor, EXPERTS)
     sums = [np.isin(ids, range(e, e + width)).sum() for e in range(EXPERTS - width + 1)]
-    return max(sums) <= rows_of_batch(factor, BATCH, USED)
+    return max(sums) <= USED * math.ceil(factor * len(ids))
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.5, 1.0, 3.0])
@@ -58,6 +60,18 @@ def test_one_factor_for_all_batches() -> None:
     assert stats.batches == 3
     cuts = [ids[at : at + BATCH] for ids in some for at in range(0, 150, BATCH)]
     assert all(suffices(stats.capacity_factor, ids) for ids in cuts)
+
+
+def test_a_short_prompt_shows_what_full_batches_need() -> None:
+    ids = routes_of(np.arange(1.0, EXPERTS + 1), 32)
+    factors = []
+    for repeats in (1, 2):
+        found = Skew(EXPERTS, BATCH)
+        found.add([np.tile(ids, (repeats, 1))])
+        assert found.stats is not None
+        factors.append(found.stats.capacity_factor)
+    assert factors[0] == pytest.approx(factors[1], abs=1 / 32)
+    assert factors[0] > 0.1
 
 
 def test_few_tokens_need_no_factor() -> None:
