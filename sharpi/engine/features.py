@@ -19,7 +19,6 @@ from sharpi.engine.scheduling.steps import TokenProposer
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.weights import ModelWeights
 from sharpi.settings import RunConfig
-from sharpi.tiers.plan import Tier
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.draft_head import DraftHead
@@ -43,10 +42,8 @@ class DraftEngine(Protocol):
 class Features:
     """The features of one loaded model, built after the parts `own` of this machine.
 
-    `parts` are the model's parts, also those of other machines, and `memory` is their memory. A
-    `head` of the model may draft, or a second model, which `load` loads. `page_store` keeps pages
-    in `folder`; both are None without a prompt cache. `records` count the uses of experts; None
-    once they are closed.
+    `parts` are also those of other machines. `page_store` is None without a prompt cache, `records`
+    once they are closed. `load` loads a second model that drafts.
     """
 
     def __init__(
@@ -59,8 +56,10 @@ class Features:
         folder: "CacheFolder | None",
         load: Callable[[RunConfig], DraftEngine],
     ) -> None:
-        records = _records(decided, tier)
-        records.watch(gpu_tier_of(own))
+        records = ExpertRecords(
+            decided.config, decided.file.path.name, decided.model, decided.facts, decided.plan,
+            decided.profile, tier, gpu_tier_of(own),
+        )  # fmt: skip
         self.records: ExpertRecords | None = records
         self.parts = share.parts(own, LoadedModel(decided, weights, tier, records))
         self.head = _head(decided, weights, own) if decided.model.has_head else None
@@ -166,17 +165,6 @@ def open_page_folder(config: RunConfig) -> "CacheFolder | None":
     from sharpi.engine.prompt_cache.cache_folder import CacheFolder
 
     return CacheFolder(config.prompt_cache, config.prompt_cache_bytes)
-
-
-def _records(decided: LoadDecisions, tier: "ExpertTier | None") -> ExpertRecords:
-    config, model, name = decided.config, decided.model, decided.file.path.name
-    layers = enumerate(decided.facts.layers[: model.num_layers])
-    sizes = {i: layer.expert_bytes or 0 for i, layer in layers if layer.num_experts}
-    planned = () if decided.plan is None else decided.plan.layers
-    return ExpertRecords(
-        config.experts, name, model, sizes, config.batch_size, tier, decided.profile,
-        frozenset(layer.index for layer in planned if layer.experts is Tier.VRAM),
-    )  # fmt: skip
 
 
 def _head(decided: LoadDecisions, weights: ModelWeights, parts: Sequence[ModelPart]) -> "DraftHead":

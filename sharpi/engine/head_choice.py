@@ -8,6 +8,7 @@ Gemma 4's assistant is such a file, too. It has layers, an embedding and an outp
 reads the model's keys and values.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -43,26 +44,20 @@ def choose_head(
 ) -> HeadChoice:
     """Decides whether an MTP head drafts, from the model's file or from --spec-draft-model.
 
-    The configuration loses drafts that are only on by default and may not pay here. With
-    `is_shared` several machines run the model, and `is_first` is False on all but the first. Raises
-    UsageError if a head was asked for by name and the file has none, or if the head of
-    --spec-draft-model is for another model, and ModelFileError for a damaged file.
+    The first of several machines has it. Raises UsageError if the head that was asked for is
+    missing or of another model, and ModelFileError for a damaged file.
     """
     config = known_to_pay(config, has_gpu=has_gpu, is_shared=is_shared)
     why_not = None if is_first else "the first machine has it"
     if is_first and config.kv_keep is not None:
         why_not = "it needs the keys and values that --kv-keep drops"
-    joined = _joined(file, model, config)
-    if joined is None:
-        chosen, notes = _with_chosen(file, model, config, why_not, None)
-        return HeadChoice(file, chosen, config, notes)
-    (own_file, own_model, config, _), metadata = joined
-    if _is_assistant(metadata):
+    joined, metadata = _joined(file, model, config)
+    if metadata is not None and _is_assistant(metadata):
         why_not = _why_no_keys(config, has_gpu=has_gpu, is_shared=is_shared) or why_not
-    chosen, notes = _with_chosen(own_file, own_model, config, why_not, metadata)
-    if chosen.has_head:
-        return HeadChoice(own_file, chosen, config, notes)
-    return HeadChoice(file, model, config, notes)
+    chosen, notes = _with_chosen(joined.file, joined.model, joined.config, why_not, metadata)
+    if metadata is None or chosen.has_head:
+        return HeadChoice(joined.file, chosen, joined.config, notes)
+    return HeadChoice(file, model, joined.config, notes)
 
 
 def known_to_pay(config: RunConfig, *, has_gpu: bool, is_shared: bool) -> RunConfig:
@@ -114,51 +109,49 @@ def _with_chosen(
 
 def _joined(
     file: GgufFile, model: ModelConfig, config: RunConfig
-) -> tuple[HeadChoice, Metadata] | None:
-    """Joins the head of --spec-draft-model to the model; None if that file is no head."""
+) -> tuple[HeadChoice, Metadata | None]:
+    """Joins the head of --spec-draft-model to the model, with metadata if that file is one."""
     speculation = config.speculation
     if speculation.draft_model is None or not {"mtp", "draft"} & set(speculation.kinds):
-        return None
+        return HeadChoice(file, model, config), None
     head = open_gguf(speculation.draft_model)
     if kind_of(head) != HEAD:
         head.close()
-        return None
+        return HeadChoice(file, model, config), None
     if _is_assistant(head.metadata):
         width = head.metadata.get_int(f"{ASSISTANT}.embedding_length_out")
-        _check(file, head, model, _OF_ASSISTANT, {"embedding_length": (model.hidden_size, width)})
-        file = file.with_all_of(head, assistant_prefix(model.num_layers))
+        fields = {
+            "architecture": (model.architecture, _OF_ASSISTANT),
+            "embedding_length": (model.hidden_size, width),
+        }
+        _check(file, head, fields)
+        joined = file.with_all_of(head, assistant_prefix(model.num_layers))
     else:
         architecture = head.metadata.get_str("general.architecture")
         reader = HyperparameterReader(head.metadata, architecture)
-        sizes = {
+        fields = {
+            "architecture": (model.architecture, architecture),
             "layers": (model.num_layers, reader.num_layers),
             "embedding_length": (model.hidden_size, reader.hidden_size),
         }
-        _check(file, head, model, architecture, sizes)
+        _check(file, head, fields)
         model = replace(model, num_predict_layers=reader.num_predict_layers)
-        file = file.with_tensors_of(head, f"blk.{model.num_layers}.")
-    if not has_head(file, model):
+        joined = file.with_tensors_of(head, f"blk.{model.num_layers}.")
+    if not has_head(joined, model):
         raise UsageError(f"{head.path.name} holds a head of a kind that sharpi does not know")
     named = dict.fromkeys("mtp" if kind == "draft" else kind for kind in speculation.kinds)
     own = replace(config, speculation=replace(speculation, kinds=tuple(named), draft_model=None))
-    return HeadChoice(file, model, own), head.metadata
+    return HeadChoice(joined, model, own), head.metadata
 
 
 def _is_assistant(metadata: Metadata) -> bool:
     return metadata.find_printable("general.architecture") == ASSISTANT
 
 
-def _check(
-    file: GgufFile,
-    head: GgufFile,
-    model: ModelConfig,
-    architecture: str,
-    sizes: dict[str, tuple[int, int]],
-) -> None:
+def _check(file: GgufFile, head: GgufFile, fields: Mapping[str, tuple[object, object]]) -> None:
     """Raises UsageError if the head is for another model, with the first field that differs."""
     from sharpi.engine.draft_model import check_vocabulary
 
-    fields = {"architecture": (model.architecture, architecture), **sizes}
     for name, (own, other) in fields.items():
         if own != other:
             raise UsageError(

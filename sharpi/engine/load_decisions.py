@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 
 
 class LayerShare:
-    """The layers that this process runs: all of them, unless a subclass shares them with others.
-
-    `remote` is the part that other machines run, once `parts` was called.
-    """
+    """The layers that this process runs: all, unless a subclass leaves `remote` ones to others."""
 
     is_shared = False
     is_first = True  # on the machine that embeds tokens and samples

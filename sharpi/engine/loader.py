@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sharpi.device.gpu import open_gpu
 from sharpi.engine.backends.parts import make_parts
+from sharpi.engine.backends.recorded_part import PartModel
 from sharpi.engine.engine import Engine
 from sharpi.engine.features import Features, open_page_folder
 from sharpi.engine.load_decisions import LayerShare, LoadDecisions, decide_load
@@ -95,11 +96,13 @@ def _load(
         undo.callback(tier.close)
     report("preparing the engine", 0.8)
     slots, misses = _gpu_slots(decided, weights)
-    keeps_router_logits = config.experts.trace is not None and decided.model.is_moe
-    own_parts = make_parts(
-        decided.gpu.devices, decided.plan, decided.model, weights, decided.settings, tier, slots,
-        decided.layers, keeps_router_logits=keeps_router_logits,
+    model, layers = decided.model, decided.layers
+    whole = PartModel(
+        model, weights, decided.settings, range(model.num_layers) if layers is None else layers,
+        has_output=layers is None, keeps_hidden=model.has_head and layers is None,
+        keeps_router_logits=config.experts.trace is not None and model.is_moe,
     )  # fmt: skip
+    own_parts = make_parts(whole, decided.gpu.devices, decided.plan, tier, slots)
     for part in own_parts:
         undo.callback(part.close)
     features = Features(decided, weights, tier, own_parts, share, folder, load_engine)
@@ -155,9 +158,8 @@ def _gpu_slots(
     found = find_miss_capabilities(decided.gpu.devices[0], config, plan, weights)
     slots = tuple(
         gpu_slots(
-            config.experts, decided.model, plan, place, decided.profile,
+            config, decided.model, plan, place, decided.profile,
             reads_ram=found.reads_ram, can_use_cpu=found.can_use_cpu,
-            num_computed=config.num_cpu_moe,
         )
         for place in plan.gpus
     )  # fmt: skip

@@ -112,14 +112,11 @@ class Runner:
         return max(1, min(self.batch_size, fit))
 
     def step(self, segments: Sequence[Segment], *, wants_largest: bool = False) -> Values:
-        """Computes the next tokens of several sequences; returns logits (outputs, vocabulary).
+        """Computes next tokens of sequences; returns logits (outputs, vocabulary), a view.
 
-        The logits have the order of the segments. There are at most `num_parallel` segments, of
-        `batch_size` tokens together; one alone may have `prompt_batch` tokens if only the last has
-        an output. The result is a view that the next step overwrites. With `wants_largest`, which
-        needs a single output, the logits stay where they were computed and only `largest` may be
-        called. Raises ModelFileError if an expert could not be read; none of the tokens is in the
-        KV cache after that, and the recurrent states are undefined.
+        There are at most `num_parallel` segments, of `batch_size` tokens together; one alone may
+        have `prompt_batch` tokens if only the last has an output. With `wants_largest`, for one
+        output, only `largest` may be called. Raises ModelFileError if an expert could not be read.
         """
         return self.finish(self.begin(segments, wants_largest=wants_largest))
 
@@ -132,12 +129,9 @@ class Runner:
     ) -> StepInFlight:
         """Begins a step, which `finish` ends; see `step`.
 
-        With `continues_greedily` the next step will probably compute the token that `largest`
-        returns, and a GPU may begin it at once.
-
-        If other ranks run layers, up to `num_ranks` steps may be begun before the first is
-        finished; they are finished in the same order. On one machine this call computes the step,
-        and the next one may begin after `finish`.
+        With `continues_greedily` a GPU may begin the next step at once, with the token of
+        `largest`. Other ranks have up to `num_ranks` steps in progress, which end in the same
+        order.
         """
         num_tokens = num_outputs = 0
         for segment in segments:

@@ -31,11 +31,6 @@ class Sequence:
         self._table: PageTable | None = None
         self.tokens: list[int] = []
 
-    @property
-    def num_ready(self) -> int:
-        """The number of leading tokens that the next `extend` need not compute again."""
-        return self._open().length
-
     def truncate(self, length: int) -> None:
         """Forgets tokens from `length` on; recurrent layers go back to a snapshot before it."""
         del self.tokens[length:]

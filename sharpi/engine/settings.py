@@ -1,5 +1,7 @@
 """Decides EngineSettings from the request, the model and the machine by pure functions."""
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from sharpi.engine.kv.kv_choice import KvChoice
@@ -54,8 +56,7 @@ def decide(
         num_threads=threads,
         num_batch_threads=batch_threads,
         notes=(
-            *_context_note(context_size, model),
-            *_threads_note(config, hardware),
+            *_notes(config, model, hardware, context_size),
             *types_note,
             *pages_note,
             *_speculation_notes(config),
@@ -163,20 +164,17 @@ def _speculation_notes(config: RunConfig) -> tuple[str, ...]:
     return (f"nothing is drafted, since {why}; the other --spec options have no effect",)
 
 
-def _context_note(context_size: int, model: ModelConfig) -> tuple[str, ...]:
-    if context_size <= model.context_length:
-        return ()
-    return (
-        f"the model was trained on {model.context_length} tokens of context; beyond them, of"
-        f" {context_size}, its answers may make no sense",
-    )
-
-
-def _threads_note(config: RunConfig, hardware: HardwareInfo) -> tuple[str, ...]:
+def _notes(
+    config: RunConfig, model: ModelConfig, hardware: HardwareInfo, context_size: int
+) -> Iterator[str]:
+    if context_size > model.context_length:
+        yield (
+            f"the model was trained on {model.context_length} tokens of context; beyond them, of"
+            f" {context_size}, its answers may make no sense"
+        )
     asked = max(config.num_threads or 0, config.num_batch_threads or 0)
-    if asked <= hardware.logical_cores:
-        return ()
-    return (f"{asked} threads on {hardware.logical_cores} cores wait for each other; lower -t",)
+    if asked > hardware.logical_cores:
+        yield f"{asked} threads on {hardware.logical_cores} cores wait for each other; lower -t"
 
 
 def _checked_keep(config: RunConfig, model: ModelConfig) -> int:

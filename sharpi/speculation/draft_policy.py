@@ -146,11 +146,7 @@ class DraftPolicy:
         self._num_checked = 0  # checks so far
 
     def choose(self, chances: Sequence[Sequence[float]], most: int) -> Choice:
-        """Chooses how many drafted tokens of each sequence to check, at most `most` in all.
-
-        `chances` has a list for each sequence of the step, empty if it has no draft. Each list has,
-        for every drafted token, the chance that it and all tokens before it are accepted.
-        """
+        """Chooses how many tokens to check, `most` in all, by chances of each and those before."""
         num = len(chances)
         none = Choice((0,) * num, float(num))
         has_lost = self._reads_disk and self._check_seconds > self.budget.limit

@@ -207,12 +207,7 @@ class Speculator:
         return chances
 
     def record(self, step: StepDrafts, seconds: float, tokens: Sequence[Sequence[int]]) -> None:
-        """Records a step: its duration, and the tokens that it yielded for each sequence.
-
-        An empty list means that the sequence ended with the end token, which is not part of the
-        text. If several steps are in progress, the duration is the time since the previous one
-        ended.
-        """
+        """Records a step's duration and its tokens by sequence, none for one with the end token."""
         start, gained = time.perf_counter(), step.gained()
         counts, num = [max(1, len(own)) for own in tokens], len(step.sequences)
         num_tokens = sum(counts)

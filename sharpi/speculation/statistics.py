@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from sharpi.settings import DraftKind
 from sharpi.speculation.draft import Draft
@@ -54,12 +55,8 @@ class DraftStatistics(Struct):
             "checked": self.num_checked,
             "accepted": self.num_accepted,
             "kinds": {
-                kind: {
-                    "proposed": count.num_proposed,
-                    "checked": count.num_checked,
-                    "accepted": count.num_accepted,
-                }
-                for kind, count in self.kinds.items()
+                kind: {name.removeprefix("num_"): count for name, count in asdict(own).items()}
+                for kind, own in self.kinds.items()
             },
             "drafting_seconds": self.drafting_seconds,
             "seconds_saved": self.seconds_saved,
@@ -72,12 +69,12 @@ class DraftStatistics(Struct):
 
     @property
     def num_checked(self) -> int:
-        """The number of drafted tokens that steps have checked, of all kinds."""
+        """Of these, the number that steps have checked."""
         return sum(count.num_checked for count in self.kinds.values())
 
     @property
     def num_accepted(self) -> int:
-        """The number of drafted tokens that the model accepted, of all kinds."""
+        """Of these, the number that the model accepted."""
         return sum(count.num_accepted for count in self.kinds.values())
 
     @property

@@ -120,12 +120,9 @@ class AssistantPart(DraftHead):
         self._keys.take(position, len(ids), pages)
 
     def predict(self, ids: IntArray, position: int, pages: IntArray, hidden: Values) -> HeadOutput:
-        """Predicts the token after the last of `ids`, from the last of the hidden states.
+        """Predicts from hidden (tokens, hidden) at `position` the token after the last of `ids`.
 
-        `hidden` (tokens, hidden) are the model's hidden states at `position` and after it, and
-        `ids` (tokens,) are the tokens that follow each of them. To predict a further draft, `ids`
-        is the previous draft and `hidden` the hidden state predicted with it; `position` stays the
-        same.
+        A further draft has the previous one as `ids` and its hidden state, at the same position.
         """
         self._keys.take(position, len(ids), pages)
         program, last = self._program, position + len(ids) - 1

@@ -21,31 +21,24 @@ if TYPE_CHECKING:
 
 
 def make_parts(
+    whole: PartModel,
     devices: Sequence[Device],
     plan: TierPlan | None,
-    config: ModelConfig,
-    weights: ModelWeights,
-    settings: EngineSettings,
     tier: "ExpertTier | None",
     slots: "Sequence[GpuSlots | None]",
-    layers: range | None = None,
-    *,
-    keeps_router_logits: bool,
 ) -> list[ModelPart]:
-    """Returns a part for each processor, of all layers or of this machine's `layers`."""
-    whole = PartModel(
-        config, weights, settings, range(config.num_layers), has_output=layers is None,
-        keeps_router_logits=keeps_router_logits, keeps_hidden=config.has_head and layers is None,
-    )  # fmt: skip
-    first = 0 if layers is None else layers.start
+    """Returns a part for each processor, of the layers that this machine runs of `whole`.
+
+    `slots` has an entry for each GPU of the plan, None if it has all experts of its layers.
+    """
+    config, first = whole.config, whole.layers.start
     if not devices or plan is None or not plan.gpus:
-        here = whole.layers if layers is None else layers
-        return [CpuPart(replace(whole, layers=here, embeds=first == 0), tier)]
+        return [CpuPart(replace(whole, embeds=first == 0), tier)]
     from sharpi.engine.backends.gpu.part import GpuPart
 
     places, embeds, in_ram = plan.gpus, False, None
-    if layers is None and len(places[0].layers) == config.num_layers:
-        embeds, in_ram = _embedding(devices[places[0].gpu], places[0], config, weights, slots[0])
+    if len(places[0].layers) == config.num_layers:
+        embeds, in_ram = _embedding(devices[places[0].gpu], places[0], whole, slots[0])
     gpus: list[ModelPart] = [
         GpuPart(
             devices[place.gpu], _with_layers(whole, place.layers, embeds=embeds),
@@ -69,18 +62,15 @@ def _with_layers(whole: PartModel, layers: range, *, embeds: bool) -> PartModel:
 
 
 def _embedding(
-    device: Device,
-    place: GpuPlace,
-    config: ModelConfig,
-    weights: ModelWeights,
-    slots: "GpuSlots | None",
+    device: Device, place: GpuPlace, whole: PartModel, slots: "GpuSlots | None"
 ) -> tuple[bool, Memory | None]:
     """Returns True if a GPU with all layers looks up the embedding, and the RAM that it reads."""
     from sharpi.engine.backends.gpu.miss_capabilities import page_locked_embedding
 
+    weights = whole.weights
     if place.embeds or weights.embedding is weights.output:
         return True, None
-    in_ram = page_locked_embedding(device, config, weights, slots)
+    in_ram = page_locked_embedding(device, whole.config, weights, slots)
     return in_ram is not None, in_ram
 
 

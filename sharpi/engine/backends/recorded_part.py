@@ -113,14 +113,10 @@ T = TypeVar("T")
 
 
 class ModelMemory:
-    """Copies, reads and writes KV pages and recurrent states in all parts.
+    """Copies, reads and writes KV pages and recurrent states in all parts, and in an MTP head.
 
-    `head_pages` are the keys and values of an MTP head, with the same page numbers.
-
-    Copies and drops are also passed on to other machines. Pages and states there are never read or
-    written here, since a prompt cache needs all layers on this machine. With `drops_windows`, a
-    page may lack the keys and values of sliding-window layers. `is_host_memory`: any thread may
-    read pages and states while no step writes to them.
+    Other machines copy and drop as told here. With `drops_windows`, a page may lack sliding-window
+    layers. `is_host_memory`: any thread may read while no step writes.
     """
 
     def __init__(

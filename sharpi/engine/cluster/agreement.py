@@ -24,9 +24,8 @@ from sharpi.gguf.reader import GgufFile, Tensor
 from sharpi.hardware.info import HardwareInfo
 from sharpi.hardware.rates import measure_ram_read
 from sharpi.model.config import ModelConfig
-from sharpi.ops.recurrent import num_states
 from sharpi.settings import RopeRequest, RunConfig
-from sharpi.tiers.facts import ModelFacts, read_facts
+from sharpi.tiers.facts import read_facts
 from sharpi.tiers.layer_division import (
     Division,
     LayerLoad,
@@ -197,14 +196,9 @@ def own_rank_info(
     machine = Machine(ram, rate, gpus.num_bytes, gpus.read_rate)
     only_lends = config.cluster is not None and config.cluster.only_lends
     return RankInfo(
-        __version__,
-        sys.byteorder,
-        machine,
-        fingerprint(file),
-        config.rope,
-        file.missing_parts,
+        __version__, sys.byteorder, machine, fingerprint(file), config.rope, file.missing_parts,
         only_lends,
-    )
+    )  # fmt: skip
 
 
 def require_alike(ranks: list[RankInfo], hosts: tuple[str, ...]) -> None:
@@ -233,10 +227,10 @@ def divide(
 ) -> Division:
     """Divides the layers by the ranks' memory and speed; raises UsageError for too many ranks."""
     facts = read_facts(file, model, settings.kv_types)
-    states = num_states(settings.num_parallel, settings.max_drafts)
-    loads = layer_loads(facts, settings.num_pages, states, settings.window_pages)
+    loads = layer_loads(facts, settings.num_pages, settings.num_states, settings.window_pages)
+    output = LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
     missing = [layers_of_parts(file, parts) for parts in missing_parts]
-    return divide_layers(loads, _alike(machines), first_layers(facts), _output(facts), missing)
+    return divide_layers(loads, _alike(machines), first_layers(facts), output, missing)
 
 
 def _alike(machines: list[Machine]) -> list[Machine]:
@@ -254,10 +248,6 @@ def layers_of_all(division: Division, only_lends: Iterable[bool]) -> tuple[tuple
         first, end = (end, end) if runs_none else next(own)
         layers.append((first, end))
     return tuple(layers)
-
-
-def _output(facts: ModelFacts) -> LayerLoad:
-    return LayerLoad(facts.embedding_bytes + facts.output_bytes, facts.output_bytes)
 
 
 class RankReport(Struct, frozen=True):

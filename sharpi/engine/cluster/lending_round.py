@@ -105,17 +105,14 @@ class LendingRound:
         round_trip, read = client.round_trip(), self._read_seconds(loans)
         is_remote = self._mode == "on" or round_trip < read
         group.publish("uses remote experts", is_remote)
-        times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
-        whom = " and ".join(names)
+        times, whom = _times(round_trip, read), " and ".join(names)
         group.when_lost(client.lost)
         self.client = client
-        held = share_text(loans, self._sizes)
-        remote = (
-            f"experts without a slot here are computed by {whom}: {times}; RAM there has {held}"
-        )
-        read_here = f"experts are read from the disk, not computed by {whom}: {times}"
-        self.notes = (remote if is_remote else read_here,)
-        if not is_remote:
+        if is_remote:
+            note = f"experts without a slot here are computed by {whom}: {times}; RAM there has"
+            self.notes = (f"{note} {share_text(loans, self._sizes)}",)
+        else:
+            self.notes = (f"experts are read from the disk, not computed by {whom}: {times}",)
             client.pause()
         if self._mode == "auto":
             self._select_source(client, loans, whom, is_remote=is_remote)
@@ -127,7 +124,7 @@ class LendingRound:
 
         def changed(is_remote: bool, round_trip: float, read: float) -> None:
             source = f"computed by {whom}" if is_remote else "read from the disk"
-            times = f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"
+            times = _times(round_trip, read)
             self._on_note(f"experts without a slot here are {source} from now on: {times}")
 
         client.use_selector(
@@ -138,3 +135,7 @@ class LendingRound:
         num_bytes = sum(self._sizes[loan.layer][1] for loan in loans) / len(loans)
         rate = measure_disk(self._decided.file.parts[0], _DISK_SECONDS).bytes_per_second
         return num_bytes / rate
+
+
+def _times(round_trip: float, read: float) -> str:
+    return f"a request takes {1e3 * round_trip:.2f} ms, a read {1e3 * read:.2f} ms"

@@ -69,10 +69,6 @@ class WindowPages:
         # Present pages without users, least recently used first.
         self._unused: OrderedDict[int, None] = OrderedDict()
 
-    @property
-    def num_present(self) -> int:
-        return len(self._present)
-
     def has(self, page: int) -> bool:
         return not self.is_on or page in self._present
 
@@ -113,11 +109,7 @@ class WindowPages:
         return length
 
     def is_snapshot(self, index: int) -> bool:
-        """Returns True if page `index` of a text is saved before sliding-window layers drop it.
-
-        The text can then be continued at the end of the pages saved together on disk. Such
-        snapshots are so far apart that they take at most a quarter of all pages.
-        """
+        """Returns True for pages, a quarter at most, saved before their windows are dropped."""
         count = -(-(self.window - 1) // PAGE_POSITIONS)
         apart = max(SNAPSHOT_PAGES, 4 * count)
         return index % apart >= apart - count

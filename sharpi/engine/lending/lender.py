@@ -5,7 +5,7 @@ for its own requests after a lending rank is lost; the bits are the same.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -62,17 +62,18 @@ def lend(
             continue
         all_ends = {layer: experts[layer][0] for layer in offer.layers_with_misses}
         for lender, other in enumerate(offers):
-            if lender == owner or other.layers_with_misses:
+            is_alike = other.instruction_set == offer.instruction_set
+            if lender == owner or other.layers_with_misses or not is_alike:
                 continue
-            if other.instruction_set != offer.instruction_set:
-                continue
-            ends = {
-                layer: end for layer, end in all_ends.items() if layer not in other.missing_layers
-            }
-            for loan in _loans(lender, owner, ends, experts, spare[lender]):
-                spare[lender] -= (loan.end - loan.first) * experts[loan.layer][1]
-                all_ends[loan.layer] = loan.first
-                loans.append(loan)
+            missing = other.missing_layers
+            ends = {layer: end for layer, end in all_ends.items() if layer not in missing}
+            wanted = sum(end * experts[layer][1] for layer, end in ends.items())
+            share = min(1.0, max(0, spare[lender]) / wanted) if wanted else 0.0
+            for layer, end in ends.items():
+                if count := int(end * share):
+                    loans.append(Loan(lender, owner, layer, end - count, end))
+                    spare[lender] -= count * experts[layer][1]
+                    all_ends[layer] = end - count
     return tuple(loans)
 
 
@@ -81,21 +82,6 @@ def share_text(loans: Sequence[Loan], experts: Mapping[int, tuple[int, int]]) ->
     num_lent = sum(loan.end - loan.first for loan in loans)
     num_all = sum(experts[layer][0] for layer in {loan.layer for loan in loans})
     return f"{num_lent} of {num_all} experts in layers without a slot for each"
-
-
-def _loans(
-    lender: int,
-    owner: int,
-    ends: Mapping[int, int],
-    experts: Mapping[int, tuple[int, int]],
-    spare: int,
-) -> Iterator[Loan]:
-    """Yields one rank's loans to another."""
-    wanted = sum(end * experts[layer][1] for layer, end in ends.items())
-    share = min(1.0, max(0, spare) / wanted) if wanted else 0.0
-    for layer, end in dict(ends).items():
-        if count := int(end * share):
-            yield Loan(lender, owner, layer, end - count, end)
 
 
 MAX_TOKENS = 16  # a larger step reads its experts, since each serves many tokens
@@ -152,12 +138,7 @@ class ExpertPrograms:
         return program
 
     def compute_reply(self, request: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
-        """Returns the experts' outputs (items, rows) for a request; None for the empty request.
-
-        An item is a token with one of its experts; the result is a view that the next call
-        overwrites. Raises ClusterError if the request is malformed, or asks for experts that are
-        not here.
-        """
+        """Returns outputs (items, rows), a view; None for no request. Raises ClusterError."""
         numbers = request[: len(request) // 4 * 4].view(np.int32)
         if len(numbers) < _HEADER or not numbers[2]:
             return None

@@ -38,15 +38,11 @@ class WeightTraffic:
     """Counts traffic of passes, which read a weight once; the KV cache is not counted."""
 
     def __init__(self, file: GgufFile, weights: ModelWeights) -> None:
-        self._experts = [
-            None if layer.experts is None else _expert_weights(layer.experts)
-            for layer in weights.layers
-        ]
-        dense_weights = _dense_weights(
-            file,
-            weights,
-            {b.name for expert_weights in self._experts for b in expert_weights or ()},
-        )
+        matrices = [_matrices(layer.experts) for layer in weights.layers]
+        routed = {matrix.name for own in matrices for matrix in own}
+        # Of each layer with experts, the bytes and operations of one.
+        self._experts = [_of_expert(own) if own else None for own in matrices]
+        dense_weights = _dense_weights(file, weights, routed)
         last = [
             t for t in dense_weights if t.name.startswith(f"blk.{len(weights.layers) - 1}.ffn_")
         ]
@@ -62,14 +58,14 @@ class WeightTraffic:
         read = self._shared_bytes + num_tokens * self._embedding_row_bytes
         operations = num_tokens * self._token_operations + self._output_operations
         remaining, chosen = iter(routes), np.zeros((0, 0), np.int32)
-        for layer, expert_weights in enumerate(self._experts):
-            if expert_weights is None:
+        for layer, expert in enumerate(self._experts):
+            if expert is None:
                 continue
             chosen = next(remaining, chosen)
             if layer == len(self._experts) - 1:
                 chosen = chosen[:1]
-            read += len(np.unique(chosen)) * _expert_bytes(expert_weights)
-            operations += chosen.size * _expert_operations(expert_weights)
+            read += len(np.unique(chosen)) * expert.weight_bytes
+            operations += chosen.size * expert.operations
         return Traffic(read, operations)
 
 
@@ -84,20 +80,18 @@ def _dense_weights(file: GgufFile, weights: ModelWeights, routed: set[str]) -> l
     ]
 
 
-def _expert_weights(experts: ExpertWeights) -> tuple[StackedMatrix, ...]:
-    return tuple(b for b in (experts.gate, experts.up, experts.down) if b is not None)
+def _matrices(experts: ExpertWeights | None) -> list[StackedMatrix]:
+    found = () if experts is None else (experts.gate, experts.up, experts.down)
+    return [matrix for matrix in found if matrix is not None]
 
 
-def _expert_bytes(expert_weights: Iterable[StackedMatrix]) -> int:
-    num_bytes = 0
-    for stacked in expert_weights:
-        bias = 0 if stacked.bias is None else stacked.bias.nbytes
-        num_bytes += stacked.expert_bytes + bias // stacked.num_experts
-    return num_bytes
-
-
-def _expert_operations(expert_weights: Iterable[StackedMatrix]) -> int:
-    return sum(2 * b.rows * b.columns for b in expert_weights)
+def _of_expert(matrices: Iterable[StackedMatrix]) -> Traffic:
+    """Returns the traffic of one expert with one token."""
+    total = Traffic()
+    for own in matrices:
+        bias = 0 if own.bias is None else own.bias.nbytes // own.num_experts
+        total += Traffic(own.expert_bytes + bias, 2 * own.rows * own.columns)
+    return total
 
 
 def _num_weights(tensors: Iterable[Tensor]) -> int:

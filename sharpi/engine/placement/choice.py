@@ -6,7 +6,7 @@ does not hold the model, or where they are named. How fast GPUs read their memor
 dividing layers among them or among machines.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -88,7 +88,8 @@ class GpuChoice:
         try:
             device = open_device(first)
             self.devices = (self._traced(device),)
-            self._add(others)
+            for index in others:
+                self._add(index)
         except DeviceError as error:
             self._give_up(_cause(error, is_there))
 
@@ -99,17 +100,15 @@ class GpuChoice:
 
         return traced(device)
 
-    def _add(self, indices: Sequence[int]) -> None:
-        """Opens further GPUs; raises DeviceError if one is missing or cannot be used."""
-        first = self.devices[0]
-        for index in indices:
-            self.devices = (*self.devices, self._traced(first.open_peer(index)))
+    def _add(self, index: int) -> None:
+        """Opens a further GPU; raises DeviceError if it is missing or cannot be used."""
+        self.devices = (*self.devices, self._traced(self.devices[0].open_peer(index)))
 
-    def _add_usable(self, indices: Sequence[int]) -> None:
+    def _add_usable(self, indices: Iterable[int]) -> None:
         """Opens further GPUs, and adds a note for each that cannot be used."""
         for index in indices:
             try:
-                self._add([index])
+                self._add(index)
             except DeviceError as error:
                 self.notes = (*self.notes, f"cuda:{index} is not used: {error}")
 

@@ -110,11 +110,8 @@ def weight_copies(
 ) -> "TensorCopies | None":
     """Allocates memory for copies of weights; returns None if the mapped file is used.
 
-    Weights are copied with `--load copy`, and in two more cases. Experts that a GPU reads from RAM
-    and the embedding beside them are copied unless mapping was asked for: memory in huge pages can
-    be page-locked everywhere, as one range, and is read faster. If experts are read from disk, the
-    tensors that every token needs are copied, since the page cache could evict them in favour of
-    experts. Raises UsageError if `--load copy` has no room.
+    `--load copy` asks for them. Experts that a GPU reads from RAM are faster in huge pages, and
+    dense weights beside streamed experts must stay in memory. Raises UsageError without room.
     """
     reads_experts = plan is not None and not plan.is_mapped
     if not reads_experts and config.load != "copy":
@@ -146,7 +143,7 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> "TensorCopies
         for name, tensor in file.tensors.items()
         if is_expert_matrix(name) and ".".join(name.split(".", 2)[:2]) in read
     ]
-    if _reads_embedding(plan) and "output.weight" in file.tensors:
+    if _lacks_embedding(plan) and "output.weight" in file.tensors:
         copied.append(file.tensors[EMBEDDING])
     if not copied:
         return None
@@ -158,7 +155,7 @@ def _for_gpu(file: GgufFile, config: RunConfig, plan: TierPlan) -> "TensorCopies
         return None
 
 
-def _reads_embedding(plan: TierPlan) -> bool:
+def _lacks_embedding(plan: TierPlan) -> bool:
     """Returns True if one GPU has all layers, but no room for the embedding."""
     return len(plan.gpus) == 1 and plan.first_gpu_layer == 0 and not plan.gpus[0].embeds
 
@@ -175,7 +172,11 @@ def ram_request(config: RunConfig, plan: TierPlan | None) -> ExpertConfig:
     if plan is None or not has_gpu_layers(plan):
         return asked
     is_plain = asked.policy in PLAIN_POLICIES
-    pins_here = asked.policy == "static" or asked.resident is not None or not _has_slots(plan)
+    pins_here = (
+        asked.policy == "static"
+        or asked.resident is not None
+        or not any(layer.vram_slots for layer in plan.layers)
+    )
     return replace(
         asked,
         policy=asked.policy if is_plain else "slru",
@@ -214,10 +215,6 @@ def file_notes(config: RunConfig, plan: TierPlan) -> Iterator[str]:
             "slots in RAM give way to the mapped file while the model runs, if that is measured to"
             " be faster; --moe-slots keeps them"
         )
-
-
-def _has_slots(plan: TierPlan) -> bool:
-    return any(layer.vram_slots for layer in plan.layers)
 
 
 def has_gpu_layers(plan: TierPlan) -> bool:

@@ -59,18 +59,15 @@ class PromptCache(Closing):
     """The pages of one model on disk; all methods are for the engine's thread.
 
     `queue` has the pages that are to be written. Until the model's digest is known, no page is
-    found, and pages to be saved wait. `close` returns
-    when all pages are written; after that `notes` has sentences about what went wrong.
+    found, and pages to be saved wait. Once closed, `notes` has sentences about what went wrong.
     """
 
     def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
         self._folder, self._memory, self._identity = folder, memory, identity
-        self._sizes = memory.page_bytes, memory.state_bytes
-        self.queue = SaveQueue(memory, self._is_stored)
+        self._index = index = RecordIndex()
+        self.queue = SaveQueue(memory, lambda record: index.stored(record) is not None)
         self._should_stop = threading.Event()
-        self._key: bytes | None = None
-        self._index: RecordIndex | None = None
-        self._reader = RecordReader(self._path)
+        self._reader = RecordReader(lambda record: index.path(record.name))
         self._ignored: list[str] = []
         self._failure: str | None = None
         self._can_write = folder.is_writable
@@ -92,31 +89,30 @@ class PromptCache(Closing):
     def _begin(self, digest: bytes) -> None:
         """Opens the model's folder, whose key follows from the model's digest."""
         key = key_of(digest, self._identity.arithmetic)
-        self._index = RecordIndex(self._folder.of_model(key))
-        self._key = key
+        self._index.open(key, self._folder.of_model(key))
 
     @property
     def answers(self) -> AnswerIds | None:
         """The stored tokens of answers; None while the model's digest is not known."""
-        return None if self._key is None else AnswerIds(self._folder.of_model(self._key))
+        key = self._index.key
+        return AnswerIds(self._folder.of_model(key)) if key else None
 
     # What is on disk.
 
     def refresh(self) -> bool:
         """Updates the index with other processes' files; False while the digest is not known."""
-        if self._key is None or self._index is None:
-            return False
-        self._index.refresh()
-        return True
+        if self._index.key:
+            self._index.refresh()
+        return bool(self._index.key)
 
     def has_page(self, parent: bytes, own: bytes, *, is_partial: bool = False) -> bool:
         """Returns True if the page between two links is on disk, perhaps without windows."""
         name = RecordName(parent.hex(), own.hex(), PAGE_POSITIONS, False, is_partial)
-        return self._index is not None and self._index.has(name)
+        return self._index.has(name)
 
     def longest(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> int:
         """Returns how many of `tokens` the longest record after link `parent` has; 0 if none."""
-        found = self._index.after(parent, tokens, has_state=has_state) if self._index else []
+        found = self._index.after(parent, tokens, has_state=has_state)
         return found[0].num_tokens if found else 0
 
     def read(self, wanted: Sequence[Record]) -> Iterator[tuple[Record, Bytes]]:
@@ -143,30 +139,15 @@ class PromptCache(Closing):
         is_partial: bool = False,
     ) -> Record:
         """Returns the header of a record for `tokens` from `position` on, after link `parent`."""
-        assert self._key is not None
-        page_bytes, state_bytes = self._sizes
-        size = self._memory.partial_bytes if is_partial else page_bytes
-        own = state_bytes if has_state else 0
-        return Record(self._key, parent, position, tuple(tokens), size, own, is_partial)
-
-    def _path(self, record: Record) -> Path:
-        return self._folder.of_model(record.key) / str(record.name)
+        memory = self._memory
+        size = memory.partial_bytes if is_partial else memory.page_bytes
+        own = memory.state_bytes if has_state else 0
+        return Record(self._index.key, parent, position, tuple(tokens), size, own, is_partial)
 
     def _ignore(self, name: RecordName, fault: str) -> None:
-        if self._index is not None:
-            self._index.remove(name)
-        if fault and self._key is not None:
-            path = self._folder.of_model(self._key) / str(name)
-            self._ignored.append(f"the prompt cache ignored {path}: {fault}")
-
-    def _is_stored(self, record: Record) -> bool:
-        return self._index is not None and self._stored(record, self._index) is not None
-
-    @staticmethod
-    def _stored(record: Record, index: RecordIndex) -> RecordName | None:
-        """Returns the name of a record on disk that has all bytes of `record`, or None."""
-        names = record.name._replace(is_partial=False), record.name
-        return next((name for name in names if index.has(name)), None)
+        self._index.remove(name)
+        if fault:
+            self._ignored.append(f"the prompt cache ignored {self._index.path(name)}: {fault}")
 
     # What is to be written.
 
@@ -180,25 +161,22 @@ class PromptCache(Closing):
         self, path: Sequence[CachedPage], has_windows: Callable[[int], bool], time_ns: int
     ) -> Iterator[Pending]:
         """Yields a record for each page and state."""
-        page_bytes, state_bytes = self._sizes
         tokens = [token for page in path for token in page.tokens]
         for number, (link, page) in enumerate(zip(page_links(tokens), path, strict=False)):
             position, time_of_page = number * PAGE_POSITIONS, time_ns - number * 1000
-            own, is_partial = tuple(page.tokens), not has_windows(page.page)
-            is_worth_it = len(own) >= _SHORTEST and not is_partial and not state_bytes
-            if page.is_full or is_worth_it:
-                size = self._memory.partial_bytes if is_partial else page_bytes
-                record = Record(b"", link, position, own, size, is_partial=is_partial)
+            own, is_partial = page.tokens, not has_windows(page.page)
+            is_whole = not (is_partial or self._memory.state_bytes)
+            if page.is_full or (is_whole and len(own) >= _SHORTEST):
+                record = self.record(link, position, own, is_partial=is_partial)
                 yield Pending(record, page.page, None, time_of_page)
             for offset, state in page.states.items():
-                after = Record(b"", link, position, own[:offset], page_bytes, state_bytes)
+                after = self.record(link, position, own[:offset], has_state=True)
                 yield Pending(after, page.page, state, time_of_page)
 
     def save_page(self, page: CachedPage) -> None:
         """Queues a whole page to be written, before its sliding-window layers are dropped."""
         if self._can_write and self._failure is None:
-            position, own = page.index * PAGE_POSITIONS, tuple(page.tokens)
-            record = Record(b"", link_before(page), position, own, self._sizes[0])
+            record = self.record(link_before(page), page.index * PAGE_POSITIONS, page.tokens)
             self.queue.add([Pending(record, page.page, None, time.time_ns())])
 
     def _write_all(self) -> None:
@@ -215,34 +193,31 @@ class PromptCache(Closing):
             self.queue.clear()
 
     def _begin_writing(self) -> None:
-        if self._key is None:
+        if not self._index.key:
             digest = self._identity.digest.compute(self._should_stop)
             if digest is None:
                 self.queue.close()
                 self.queue.clear()
                 return
             self._begin(digest)
-        assert self._key is not None
-        self._folder.add_model(self._key, self._identity.about)
+        self._folder.add_model(self._index.key, self._identity.about)
         self._folder.remove_abandoned()
 
     def _write(self, pending: Pending) -> None:
         """Writes a record, or updates the time of use of one that is already on disk."""
-        assert self._key is not None
-        assert self._index is not None
-        record = replace(pending.record, key=self._key)
-        time_ns = pending.time_ns
+        index, time_ns = self._index, pending.time_ns
+        record = replace(pending.record, key=index.key)
         if pending.data is None:
-            name = self._stored(record, self._index) or record.name
+            name = index.stored(record) or record.name
             with suppress(OSError):  # another process removed it
-                os.utime(self._folder.of_model(record.key) / str(name), ns=(time_ns, time_ns))
+                os.utime(index.path(name), ns=(time_ns, time_ns))
         elif self._folder.make_room(HEADER_BYTES + record.num_bytes, time_ns):
-            write_record(self._path(record), record, pending.data, time_ns)
-            self._index.add(record.name)
-            for name in _replaced(record, self._index):
-                self._index.remove(name)
+            write_record(index.path(record.name), record, pending.data, time_ns)
+            index.add(record.name)
+            for name in index.replaced_by(record):
+                index.remove(name)
                 with suppress(OSError):
-                    (self._folder.of_model(record.key) / str(name)).unlink()
+                    index.path(name).unlink()
 
     def close(self) -> None:
         """Waits until all records are written, once; an interrupt drops those that still wait."""
@@ -256,16 +231,6 @@ class PromptCache(Closing):
             self.queue.clear()
             raise
         self._reader.close()
-
-
-def _replaced(record: Record, index: RecordIndex) -> list[RecordName]:
-    """Lists the records on disk that `record` makes superfluous."""
-    if record.state_bytes or record.is_partial:
-        return []
-    partial = record.name._replace(is_partial=True)
-    found = index.after(record.parent, record.tokens, has_state=False)
-    shorter = [name for name in found if name.num_tokens < len(record.tokens)]
-    return [*shorter, *([partial] if index.has(partial) else [])]
 
 
 def _read_only(path: Path) -> str:

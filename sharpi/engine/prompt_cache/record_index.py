@@ -21,12 +21,20 @@ from sharpi.ops.cpu.recorder_tape import aligned_bytes
 class RecordIndex:
     """The records of a folder at the last `refresh`, and those added since; for any thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        self.key = b""  # of the model and its arithmetic; empty, as the index, until `open`
+        self._folder = Path()
         self._by_parent: dict[str, set[RecordName]] = {}
         self._names: set[str] = set()
         self._time_ns = -1
         self._lock = threading.Lock()
+
+    def open(self, key: bytes, folder: Path) -> None:
+        """Makes this the index of a model's folder."""
+        self._folder, self.key = folder, key
+
+    def path(self, name: RecordName) -> Path:
+        return self._folder / str(name)
 
     def refresh(self) -> None:
         """Updates the index from the folder, in which other processes add and remove files."""
@@ -55,6 +63,20 @@ class RecordIndex:
 
     def has(self, name: RecordName) -> bool:
         return name in self._by_parent.get(name.parent, ())
+
+    def stored(self, record: Record) -> RecordName | None:
+        """Returns the name of a record on disk that has all bytes of `record`, or None."""
+        names = record.name._replace(is_partial=False), record.name
+        return next((name for name in names if self.has(name)), None)
+
+    def replaced_by(self, record: Record) -> list[RecordName]:
+        """Lists the shorter and partial records that `record` makes superfluous."""
+        if record.state_bytes or record.is_partial:
+            return []
+        partial = record.name._replace(is_partial=True)
+        found = self.after(record.parent, record.tokens, has_state=False)
+        shorter = [name for name in found if name.num_tokens < len(record.tokens)]
+        return [*shorter, *([partial] if self.has(partial) else [])]
 
     def after(self, parent: bytes, tokens: Sequence[int], *, has_state: bool) -> list[RecordName]:
         """Returns whole records after link `parent` that `tokens` begin with, the longest first."""

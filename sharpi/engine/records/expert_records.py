@@ -1,12 +1,11 @@
 """The requested records of a run's experts: statistics, a trace, a profile.
 
 All are written when the engine closes, however the run ended. A path that cannot be written only
-gives a warning. Modules that few runs need are imported in the functions that use them.
+gives a warning.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,9 @@ from sharpi.engine.backends.model_part import (
 from sharpi.errors import TraceFileError
 from sharpi.model.config import ModelConfig
 from sharpi.ops.cpu.program import IntArray
-from sharpi.settings import ExpertConfig
+from sharpi.settings import RunConfig
+from sharpi.tiers.facts import ModelFacts
+from sharpi.tiers.plan import Tier, TierPlan
 
 if TYPE_CHECKING:
     from sharpi.engine.backends.expert_tier import ExpertTier
@@ -35,52 +36,55 @@ _WATCHED_SECONDS = 5.0  # after a view of the experts, uses are counted for the 
 
 
 class ExpertRecords:
-    """Records the use of experts in a run; `in_vram` are layers whose experts are all in VRAM."""
+    """Records the use of experts, counted by `gpu` slots, or else by `tier`, the slots in RAM."""
 
     def __init__(
         self,
-        config: ExpertConfig,
+        run: RunConfig,
         name: str,
         model: ModelConfig,
-        expert_bytes: dict[int, int],
-        batch_size: int,
-        tier: "ExpertTier | None",
+        facts: ModelFacts,
+        plan: TierPlan | None,
         profile: "ExpertProfile | None",
-        in_vram: frozenset[int] = frozenset(),
+        tier: "ExpertTier | None",
+        gpu: SlotTier | None,
     ) -> None:
-        self._config, self._name, self._model = config, name, model
-        self._expert_bytes, self._moe_layers = expert_bytes, tuple(expert_bytes)
-        self._tier, self._profile, self._in_vram = tier, profile, in_vram
+        self._config, self._model, self._name = run.experts, model, name
+        self._tier, self._gpu, self._profile = tier, gpu, profile
+        layers = enumerate(facts.layers[: model.num_layers])
+        # Of this machine's layers with experts, the bytes of one expert.
+        self._expert_bytes = {i: own.expert_bytes or 0 for i, own in layers if own.num_experts}
+        self._moe_layers = tuple(self._expert_bytes)
+        planned = () if plan is None else plan.layers
+        self._in_vram = frozenset(own.index for own in planned if own.experts is Tier.VRAM)
         self._num_tokens = self._num_beside = self._num_prompt_tokens = 0
         shape = (model.num_layers, model.num_experts)
         # uses by tokens, and steps of prompts and decoding steps that used an expert
         self._uses, *self._steps = (np.zeros(shape, np.int64) for _ in range(3))
-        self._counts_uses = bool(config.stats or config.profile)
+        self._counts_uses = bool(run.experts.stats or run.experts.profile)
         self._watched_until = 0.0
         self._is_reported = False
         self._others: Callable[[], Sequence[ExpertStats]] = tuple
-        self._gpu: SlotTier | None = None
         self._printer: RoutePrinter | None = None
-        self._log = self._new_log(config.trace) if config.trace and self._moe_layers else None
-        self._skew = self._new_skew(batch_size) if config.stats and self._moe_layers else None
+        self._log: RouteLog | None = None
+        self._skew: Skew | None = None
+        self._begin(run.batch_size)
 
-    def _new_log(self, trace: Path) -> "RouteLog":
-        from sharpi.engine.records.route_log import RouteLog
-
-        return RouteLog(trace, self._model, tuple(self._expert_bytes.values()))
-
-    def _new_skew(self, batch_size: int) -> "Skew":
-        from sharpi.experts.stats.stats import Skew
-
-        return Skew(self._model.num_experts, batch_size)
-
-    def watch(self, gpu: SlotTier | None) -> None:
-        """Makes these GPU slots the source of all counts; None if no expert has a GPU slot."""
-        self._gpu = gpu
-        if self._config.trace_routes:
+    def _begin(self, batch_size: int) -> None:
+        """Begins what was asked for, with modules that few runs need."""
+        config, sizes = self._config, tuple(self._expert_bytes.values())
+        if config.trace_routes:
             from sharpi.engine.records.route_log import RoutePrinter
 
-            self._printer = RoutePrinter(self._moe_layers, self._tier, gpu)
+            self._printer = RoutePrinter(self._moe_layers, self._tier, self._gpu)
+        if config.trace and sizes:
+            from sharpi.engine.records.route_log import RouteLog
+
+            self._log = RouteLog(config.trace, self._model, sizes)
+        if config.stats and sizes:
+            from sharpi.experts.stats.stats import Skew
+
+            self._skew = Skew(self._model.num_experts, batch_size)
 
     def report_uses(self) -> None:
         """Counts experts from now on, for the first rank, which writes statistics of all ranks."""
@@ -93,11 +97,6 @@ class ExpertRecords:
     def take_others(self, others: "Callable[[], Sequence[ExpertStats]]") -> None:
         """Sets a function that returns other ranks' statistics, to be written with this rank's."""
         self._others = others
-
-    @property
-    def keeps_router_logits(self) -> bool:
-        """True if the step has to keep the router's logits of all its tokens."""
-        return self._log is not None
 
     @property
     def reads_routes(self) -> bool:
@@ -138,7 +137,7 @@ class ExpertRecords:
     def _trims(self) -> bool:
         """True if the last MoE layer is the model's last layer, and only computes outputs."""
         is_last = self._moe_layers[-1:] == (self._model.num_layers - 1,)
-        return is_last and not (self.keeps_router_logits or self._model.has_head)
+        return is_last and self._log is None and not self._model.has_head
 
     @property
     def _counted_by_slots(self) -> frozenset[int]:

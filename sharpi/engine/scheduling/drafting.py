@@ -1,10 +1,16 @@
-"""Drafting: adds drafts of next tokens to the requests of a step, which checks the drafts."""
+"""Drafting: adds drafts of next tokens to a step; HeadDrafter: drafts by the model's MTP head."""
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Ids
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from sharpi.engine.backends.model_part import Values
 from sharpi.engine.runner import Runner
+from sharpi.engine.scheduling.page_table import PageTable
 from sharpi.engine.scheduling.request import Request
 from sharpi.engine.scheduling.steps import (
     ScheduledRequest,
@@ -12,11 +18,15 @@ from sharpi.engine.scheduling.steps import (
     StepProposal,
     TokenProposer,
 )
+from sharpi.errors import ModelFileError
+from sharpi.ops.cpu.program import IntArray
+from sharpi.settings import DraftKind
+from sharpi.speculation.draft import Draft, likely_draft
 from sharpi.speculation.sequence_drafts import SequenceDrafts
 from sharpi.speculation.speculator import SequenceRequest, Speculator
 
 if TYPE_CHECKING:
-    from sharpi.engine.backends.draft_head import DraftHead
+    from sharpi.engine.backends.draft_head import DraftHead, HeadOutput
 
 
 class Drafting(TokenProposer):
@@ -125,16 +135,13 @@ class Drafting(TokenProposer):
             request, table = scheduled.request, scheduled.request.table
             if scheduled.is_prompt != of_prompts or table is None or not started.is_wanted(row):
                 continue
-            if request.head is None:
-                from sharpi.engine.scheduling.head_drafter import HeadDrafter
-
+            drafter = request.head
+            if not isinstance(drafter, HeadDrafter):
                 least = self._speculator.settings.min_probability
-                request.head = HeadDrafter(head, self._runner.vocab_size, least)
+                drafter = request.head = HeadDrafter(head, self._runner.vocab_size, least)
             kept = len(segment.ids) if of_prompts else table.length - segment.position
             own = hidden[first:end][:kept]
-            request.head.computed(
-                table, segment.position, own, request.tokens, is_prompt=of_prompts
-            )
+            drafter.computed(table, segment.position, own, request.tokens, is_prompt=of_prompts)
 
     def pause(self, requests: Iterable[Request]) -> None:
         """Ends drafting for these requests; `propose` may begin it again."""
@@ -150,3 +157,89 @@ class Drafting(TokenProposer):
         if request.is_prefilled:
             self._speculator.end(request.drafts, request.tokens[num_seen:])
         request.drafts = None
+
+
+_MOST_WAITING = 1024  # hidden states of decoded tokens
+
+
+class HeadDrafter:
+    """Drafts the tokens that the head finds most likely, down to `min_probability`.
+
+    The head's keys and values are in the model's pages. It processes hidden states of a prompt at
+    once, and of decoded tokens only when it drafts, or when many wait: a head whose drafts are not
+    wanted costs nothing. Keys at the end of a shared prefix may belong to another next token.
+    """
+
+    kind: DraftKind = "mtp"
+    is_free = False
+
+    def __init__(self, head: "DraftHead", vocab_size: int, min_probability: float) -> None:
+        self._head, self._vocab_size, self._least = head, vocab_size, min_probability
+        self._table: PageTable | None = None
+        self._first = 0  # the position of the first of the hidden states that wait
+        self._waiting: list[Values] = []
+        self._num_waiting = 0
+        self._tokens: Ids[int] = ()  # of the whole sequence, which grows
+
+    def extend(self, tokens: Ids[int]) -> None:
+        """Does nothing: `computed` receives the tokens together with their hidden states."""
+
+    def computed(
+        self, table: PageTable, first: int, hidden: Values, tokens: Ids[int], *, is_prompt: bool
+    ) -> None:
+        """Copies hidden (tokens, hidden) from `first` on; the caller extends all `tokens`."""
+        if table is not self._table or first != self._first + self._num_waiting:
+            self._table, self._first = table, first
+            self._waiting, self._num_waiting = [], 0
+        self._tokens = tokens
+        self._waiting.append(hidden.copy())
+        self._num_waiting += len(hidden)
+        if self._num_waiting > (1 if is_prompt else _MOST_WAITING):
+            with suppress(ModelFileError):
+                self._fill(table)
+
+    def _fill(self, table: PageTable) -> None:
+        """Computes the head's keys and values from all waiting hidden states but the last."""
+        hidden, count = np.concatenate(self._waiting), self._num_waiting - 1
+        self._head.fill(self._next_ids(count), self._first, table.pages, hidden[:count])
+        self._first, self._num_waiting = self._first + count, 1
+        self._waiting = [hidden[count:].copy()]
+
+    def _next_ids(self, count: int) -> IntArray:
+        """Returns the token after each of the first `count` waiting hidden states."""
+        return np.array(self._tokens[self._first + 1 : self._first + 1 + count], np.int32)
+
+    def propose(self, most: int) -> Draft | None:
+        table, end = self._table, self._first + self._num_waiting
+        most = min(most, self._head.context_size - end)
+        is_ready = self._num_waiting > 0 and len(self._tokens) == end + 1
+        if table is None or not is_ready or most <= 0:
+            return None
+        with suppress(ModelFileError):  # which the model's own step would raise, too
+            return self._drafted(table, most)
+        return None
+
+    def _drafted(self, table: PageTable, most: int) -> Draft | None:
+        """Runs the head over the waiting hidden states, then over its own drafts."""
+        found = self._first_prediction(table)
+        at, step = self._first - 1, int(self._head.follows_drafts)
+
+        def after(token: int) -> Values:
+            nonlocal found, at
+            ids, at = np.array([token], np.int32), at + step
+            found = self._head.predict(ids, at, table.pages, found.hidden[None].copy())
+            return found.logits
+
+        return likely_draft(self.kind, found.logits, after, most, self._vocab_size, self._least)
+
+    def _first_prediction(self, table: PageTable) -> "HeadOutput":
+        """Runs the head over all waiting hidden states, clears them, and returns its output."""
+        ids, hidden = self._next_ids(self._num_waiting), np.concatenate(self._waiting)
+        found = self._head.predict(ids, self._first, table.pages, hidden)
+        self._first, self._num_waiting = self._first + len(ids), 0
+        self._waiting = []
+        return found
+
+    def close(self) -> None:
+        """Forgets the sequence."""
+        self._table, self._waiting, self._num_waiting, self._tokens = None, [], 0, ()

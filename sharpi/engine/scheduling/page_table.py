@@ -191,14 +191,11 @@ class PageTable:
         request: int = 0,
         num_drafts: int = 0,
     ) -> Segment:
-        """Makes a segment of the next tokens; `finish` must follow when it has been computed.
+        """Makes a segment of the next tokens, the last `num_drafts` drafts; `finish` must follow.
 
         `outputs` are the rows whose logits are wanted, None for the last. Until `finish` the
-        recurrent layers' state is undefined. `request` is the number of the request, by which
-        sequences are told apart. A lone conversation is one sequence over all its requests.
-
-        The last `num_drafts` tokens are drafts. `finish` records the tokens before them and the
-        accepted drafts, and `drop_rejected` discards the others.
+        recurrent layers' state is undefined. A lone conversation is one sequence over all its
+        requests.
         """
         self.drop_rejected()
         if self._windows is not None:

@@ -20,7 +20,7 @@ from sharpi.errors import too_long_prompt
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 
 if TYPE_CHECKING:
-    from sharpi.engine.scheduling.head_drafter import HeadDrafter
+    from sharpi.speculation.draft import Drafter
     from sharpi.speculation.sequence_drafts import SequenceDrafts
 
 _SHARED_TOKENS = 64  # a common beginning of two prompts that is worth a snapshot
@@ -64,7 +64,7 @@ class Request:
         self.is_prefilled = False
         # From its first decoded token on, if drafts are on.
         self.drafts: SequenceDrafts | None = None
-        self.head: HeadDrafter | None = None  # from its first step on, with an MTP head
+        self.head: Drafter | None = None  # from its first step on, with an MTP head
         self.slot: int | None = None  # no other running request has this number
         self._snapshot_ends: list[int] = []
 

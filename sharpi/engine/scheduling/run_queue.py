@@ -24,7 +24,7 @@ class RunQueue:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._start_numbers: dict[str, int] = {}  # the number of each client's last start
-        self._num_starts = 0
+        self._num_starts = count(1)
         self.slot_texts: list[list[int]] = [[] for _ in range(max_parallel)]
         # Each call of these is one step of a deque, which no other thread interrupts.
         self._arrived, self._cancelled = deque[Request](), deque[RequestId]()
@@ -68,16 +68,12 @@ class RunQueue:
 
     def _next(self) -> Request:
         """Returns the oldest request of the client with the fewest running requests."""
-        running = Counter(each.client for each in self.running)
-        return min(self.waiting, key=lambda each: (running[each.client], self._last_start(each)))
-
-    def _last_start(self, request: Request) -> int:
-        return self._start_numbers.get(request.client, 0)
+        running, starts = Counter(each.client for each in self.running), self._start_numbers
+        return min(self.waiting, key=lambda own: (running[own.client], starts.get(own.client, 0)))
 
     def _record_start(self, client: str) -> None:
-        self._num_starts += 1
         self._start_numbers.pop(client, None)
-        self._start_numbers[client] = self._num_starts
+        self._start_numbers[client] = next(self._num_starts)
         if len(self._start_numbers) > _MAX_CLIENTS:
             del self._start_numbers[next(iter(self._start_numbers))]
 
@@ -88,11 +84,9 @@ class RunQueue:
         return promised + request.pages_to_come - shared <= self._cache.num_available
 
     def reserve_tokens(self, request: Request, budget: int) -> int:
-        """Reserves pages for the request's next tokens, at most `budget`; returns how many tokens.
+        """Reserves pages for the next tokens, at most `budget`; returns how many, 0 to wait.
 
-        Preempts the youngest requests if pages are short. Returns 0 if this request was preempted
-        itself, if its pages are still being read from disk, or if its next tokens need one step and
-        exceed `budget`. Raises ContextFullError if no other request can be preempted.
+        Preempts the youngest requests if pages are short; raises ContextFullError if there is none.
         """
         table = request.table
         if table is None:

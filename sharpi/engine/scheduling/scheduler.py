@@ -48,13 +48,9 @@ Choice = npt.NDArray[np.float32] | int
 class Scheduler:
     """Runs requests, a step at a time.
 
-    `submit` and `cancel` may be called on any thread, all other methods on the engine's thread.
-    Requests begin in the order they came, at most `max_parallel` at once and as KV pages allow.
-    When pages run out the youngest request loses its pages, and is computed again later. `cache`
-    has the pages of running requests, and those that are kept for prompts to come.
-
-    `on_delta` and `on_end` are called on the engine's thread; an exception of `on_delta` ends its
-    request.
+    `submit` and `cancel` may be called on any thread, all other methods on the engine's thread,
+    which calls `on_delta` and `on_end`. Requests begin in turn, at most `max_parallel` at once and
+    as KV pages allow. When these run out, the youngest request is computed again later.
     """
 
     def __init__(self, model: Model, max_parallel: int, cache: PrefixCache | None = None) -> None:

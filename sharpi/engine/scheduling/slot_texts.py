@@ -45,11 +45,7 @@ def write_slot(path: Path, records: Iterable[tuple[Record, Bytes]]) -> int:
 
 
 def read_slot(path: Path, key: bytes, memory: ModelMemory) -> Iterator[tuple[Record, Bytes]]:
-    """Yields the records of a file in order; the bytes are valid until the next one.
-
-    Raises OSError, and RecordFault at the first record that is damaged, belongs to another model,
-    or does not follow the record before it.
-    """
+    """Yields records, valid until the next; raises RecordFault at one unfit, and OSError."""
     data = aligned_bytes(memory.page_bytes + memory.state_bytes)
     at, parent, position = 0, ROOT, 0
     with opened(path) as (descriptor, size):
@@ -120,11 +116,7 @@ class SlotTexts:
         return replace(record, page_bytes=self._memory.partial_bytes, is_partial=True)
 
     def restore(self, number: int, path: Path, key: bytes) -> tuple[int, int]:
-        """Reads a slot's text from a file into the prefix cache.
-
-        Returns the numbers of tokens and bytes. Raises RecordFault for a file that is damaged or of
-        another model, ContextFullError if the KV cache has no room, and OSError.
-        """
+        """Reads a slot's text; returns tokens and bytes, or raises RecordFault and others."""
         tokens, num_bytes = list[int](), 0
         held: list[CachedPage] = []
         try:

@@ -187,11 +187,7 @@ class StepsInFlight(deque[StartedStep]):
 
 
 class StepProposal(NamedTuple):
-    """The batch of a step, with proposed tokens; the proposer learns from `proposed`.
-
-    If `may_run_ahead`, a GPU may begin the next step, of one token, before the host knows that
-    token.
-    """
+    """The batch with proposed tokens; a GPU may begin the next step early if `may_run_ahead`."""
 
     batch: list[ScheduledRequest]
     proposed: "StepDrafts | None" = None  # None where no drafts were looked for

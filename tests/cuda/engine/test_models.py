@@ -137,7 +137,7 @@ def test_recurrent_layers_go_back_to_a_snapshot(
         edited.extend(part)
         edited.save_snapshot()
     edited.truncate(12)
-    assert edited.num_ready == 10
+    assert edited._open().length == 10
     assert np.array_equal(edited.extend(ids[20:25]), wanted)
 
 

@@ -109,7 +109,7 @@ def test_requests_that_share_beginnings_are_as_alone(both: Callable[..., Any]) -
         pass
     assert found == expected
     scheduler.cache.clear()
-    assert engine.runner.windows.num_present == 0
+    assert len(engine.runner.windows._present) == 0
     frames = gpu_of(engine).cache.frames
     assert frames is not None
     assert not frames._frames
@@ -142,7 +142,9 @@ def test_prompts_that_pass_layer_by_layer(
     assert tier is not None
     assert tier.passes.by_layer >= 1
     assert (
-        len(frames._frames) <= engine.runner.windows.num_present <= frames.num_frames - SPARE_FRAMES
+        len(frames._frames)
+        <= len(engine.runner.windows._present)
+        <= frames.num_frames - SPARE_FRAMES
     )
 
 
@@ -157,7 +159,7 @@ def test_a_prompt_cache_and_snapshots(load: Load, tmp_path: Path) -> None:
         expected, _ = answer(engine, longer)
     with load(model, **options, prompt_cache=tmp_path) as engine:
         found, cached = answer(engine, longer)
-        assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
+        assert len(engine.runner.windows._present) <= engine.runner.settings.window_pages
     assert found == expected
     assert cached >= 400
 

@@ -35,7 +35,7 @@ def test_a_shorter_sequence_is_as_if_it_had_never_been_longer(case: str, load: L
         sequence.extend(ids)
         sequence.save_snapshot()
     sequence.truncate(35)
-    assert (len(sequence.tokens), sequence.num_ready) == (35, 20)
+    assert (len(sequence.tokens), sequence._open().length) == (35, 20)
     other = IDS[100:110]
     expected = fresh(engine, IDS[:35] + other)
     assert np.array_equal(sequence.extend(other), expected)

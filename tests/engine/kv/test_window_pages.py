@@ -52,7 +52,7 @@ def test_logits_and_memory_of_a_long_text(family: str, load: Load, load_whole: L
     assert (engine.logits(text) == whole.logits(text)).all()
     session = engine.session()
     list(session.generate(text.tolist(), asked(8)))
-    assert engine.runner.windows.num_present == limit
+    assert len(engine.runner.windows._present) == limit
     assert all(rows.sum() == limit for rows in window_rows(engine))
     assert whole.runner.settings.window_pages == 0
 
@@ -71,9 +71,9 @@ def test_requests_that_share_beginnings_are_as_alone(
         heard = [submit(scheduler, each, asked()) for each in prompts]
         finish(scheduler)
         assert [(each.text, each.ids) for each in heard] == expected
-    assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
+    assert len(engine.runner.windows._present) <= engine.runner.settings.window_pages
     assert_nothing_is_left(scheduler, engine)
-    assert engine.runner.windows.num_present == 0
+    assert len(engine.runner.windows._present) == 0
 
 
 def test_the_next_turn_goes_on_where_the_last_one_ended(load: Load, load_whole: Load) -> None:
@@ -103,7 +103,7 @@ def test_a_saved_slot_goes_on_and_has_no_more_than_it_had(load: Load, tmp_path: 
     again = load("gpt-oss", **OPTIONS)
     restored = Scheduler(again, 1)
     assert restored.slots.restore(0, path, b"k" * 16)[0] == saved > 490
-    assert again.runner.windows.num_present <= again.runner.settings.window_pages
+    assert len(again.runner.windows._present) <= again.runner.settings.window_pages
     longer = [*prompt, *first.ids[:3], *ids(9, 6)]
     heard = submit(restored, longer, asked())
     finish(restored)
@@ -131,12 +131,12 @@ def test_layers_of_other_machines_drop_the_same_pages(load: Load, load_whole: Lo
     submit(scheduler, ids(9), asked(1))  # by now all drops have come
     finish(scheduler)
     windows, own, late = far.runner.windows, far.runner.parts[0], far.remote.part
-    assert 0 < windows.num_present <= engine.runner.settings.window_pages
+    assert 0 < len(windows._present) <= engine.runner.settings.window_pages
     for part in (own, late):
         layers = part.cache.layers.keys() & windows_of(engine.model_config).keys()
         assert layers
         for layer in layers:
-            assert part.cache.layers[layer].any(axis=1).sum() <= windows.num_present + 1
+            assert part.cache.layers[layer].any(axis=1).sum() <= len(windows._present) + 1
 
 
 def test_what_was_left_longest_ago_is_dropped_first() -> None:
@@ -151,7 +151,7 @@ def test_what_was_left_longest_ago_is_dropped_first() -> None:
     windows.hold(4)
     assert dropped == [(5, False, False)]
     windows.hold(8)  # more than the limit, since all are needed
-    assert windows.num_present == 4
+    assert len(windows._present) == 4
     windows.release(7)
     assert dropped[1:] == [(7, False, False)]
     windows.drop_page(6)

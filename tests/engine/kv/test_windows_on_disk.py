@@ -35,7 +35,7 @@ def saved(load: Load, family: str, prompt: list[int], folder: Path) -> list[int]
     """Answers with a prompt cache in the folder; returns prompt and answer once it is written."""
     engine = load(family, **OPTIONS, prompt_cache=folder)
     (_, answer), _ = ask(engine, prompt)
-    assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
+    assert len(engine.runner.windows._present) <= engine.runner.settings.window_pages
     engine.close()
     assert engine.exit_notes == ()
     return [*prompt, *answer]
@@ -59,7 +59,7 @@ def test_the_next_turn_reads_the_last_window_alone(family: str, load: Load, tmp_
     answer, found = ask(engine, longer)
     assert found >= len(before) - 1
     assert answer == alone(load(family, **OPTIONS), longer, asked(8))
-    assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
+    assert len(engine.runner.windows._present) <= engine.runner.settings.window_pages
 
 
 def test_an_assistant_drafts_where_windows_are_dropped(load: Load, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_assistant_drafts_where_windows_are_dropped(load: Load, tmp_path: Pat
     (_, answer), _ = before = ask(load("gemma4-e2b", **OPTIONS), text)
     engine = load("gemma4-e2b", **options)
     assert ask(engine, text) == before
-    assert 0 < engine.runner.windows.num_present <= engine.runner.settings.window_pages
+    assert 0 < len(engine.runner.windows._present) <= engine.runner.settings.window_pages
     engine.close()
     assert kinds(tmp_path)[True] > 5
     longer = [*text, *answer, 7]
@@ -102,7 +102,7 @@ def test_memory_gets_back_from_disk_what_its_windows_dropped(load: Load, tmp_pat
     assert [(each.text, each.ids) for each in heard] == [
         alone(whole, each, asked()) for each in branches
     ]
-    assert engine.runner.windows.num_present <= engine.runner.settings.window_pages
+    assert len(engine.runner.windows._present) <= engine.runner.settings.window_pages
     assert_nothing_is_left(scheduler, engine)
 
 

@@ -51,11 +51,7 @@ class GpuReport:
         before_pin: HitCount | None,
         notes: tuple[str, ...],
     ) -> ExpertStats:
-        """Returns all statistics of the slots.
-
-        `predicts`: routes are predicted now; None without a predictor. `before_pin` counts the
-        lookups before the most used experts were pinned, and `notes` are further notes.
-        """
+        """Returns all statistics; `predicts` is None without a predictor."""
         rules, layers = self._layers.rules, self._layer_stats()
         totals = {n: each.total for n, each in self._layers.tables.words.read_phases().items()}
         return ExpertStats(

@@ -29,7 +29,7 @@ from sharpi.ops.cuda.expert_slots.slotted_layers import SlottedLayers
 from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.launchers.experts.slot_policy import MAX_EXPERTS, MAX_USED, PolicyRules
 from sharpi.ops.cuda.recorded import MissMode
-from sharpi.settings import ExpertConfig
+from sharpi.settings import ExpertConfig, RunConfig
 from sharpi.tiers.expert_memory import NO_STASH, KvGrowth, StashPlan
 from sharpi.tiers.plan import GpuPlace, TierPlan
 from sharpi.trial import Trial
@@ -53,23 +53,21 @@ class GpuSlots(Struct, frozen=True):
 
 
 def gpu_slots(
-    config: ExpertConfig,
+    run: RunConfig,
     model: ModelConfig,
     plan: TierPlan,
     place: GpuPlace,
     profile: ExpertProfile | None,
     *,
     reads_ram: bool,
-    can_use_cpu: bool = True,
-    num_computed: int = 0,
+    can_use_cpu: bool,
 ) -> GpuSlots | None:
     """Decides about the slots of a GPU; returns None if it has all experts of its layers.
 
-    `reads_ram`: the GPU can read experts from RAM. `can_use_cpu`: the GPU can request experts from
-    the CPU, and wait for the results. At least one of the two must be true. The CPU computes the
-    experts of the first `num_computed` layers. Raises UsageError, and UnsupportedModelError if the
-    model has more experts than the slot kernels support.
+    `reads_ram`: the GPU can read experts from RAM. `can_use_cpu`: it can have the CPU compute them.
+    Raises UsageError, and UnsupportedModelError for more experts than the slot kernels support.
     """
+    config = run.experts
     slotted = tuple(index for index in plan.slotted_layers if index in place.layers)
     if not slotted:
         return None
@@ -80,7 +78,10 @@ def gpu_slots(
     layers = plan.layers[: model.num_layers]  # an MTP head runs on the CPU
     slots = tuple(layer.vram_slots if layer.index in slotted else 0 for layer in layers)
     shape = ExpertShape(model.num_experts, model.num_experts_per_token, slots, on_gpu=True)
-    policy, predictor = choose_policy(config, shape, profile), choose_predictor(config, shape)
+    policy, predictor = (
+        choose_policy(config, shape, profile),
+        choose_predictor(config, shape),
+    )
     notes = tuple[str, ...]()
     if policy.kind.prefetches:
         policy = replace(policy, kind=PolicyKind.LEARNED_KEEP)
@@ -108,7 +109,7 @@ def gpu_slots(
         num_early=place.staging.num_early if predicts else 0,
         num_streamed=place.staging.num_streamed,
         reads_ram=reads_ram,
-        computed=frozenset(index for index in slotted if index < num_computed),
+        computed=frozenset(index for index in slotted if index < run.num_cpu_moe),
     )
     sizes = {index: plan.layers[index].expert_bytes or 0 for index in slotted}
     reads = reads_ram and len(settings.computed) < len(slotted)
@@ -183,19 +184,10 @@ class HostFilling:
         """True if experts move after the next token."""
         return self.trial is None or self.trial.choice
 
-    @property
-    def has_pinned(self) -> bool:
-        """True once the policy has pinned the most used experts."""
-        return self.policy.before_pin is not None
-
     def pinned(self, number: int) -> tuple[int, ...]:
         """Returns the experts of a layer that are never evicted."""
         pins = self.policy.states().pinned[self._numbers.index(number)]
         return tuple(np.flatnonzero(pins).tolist())
-
-    def reset_sequence(self) -> None:
-        """Tells the policy that a new, unrelated text begins."""
-        self.policy.reset_sequence()
 
     def end_step(self, routes: Sequence[IntArray], *, is_prompt: bool) -> None:
         """Updates the policy with a step's routes, (rows, used) by layer, and moves experts."""
@@ -255,10 +247,6 @@ class HostFilling:
                                   strict=True):  # fmt: skip
             pieces[matrix] = tensor
         return pieces
-
-    def close(self) -> None:
-        """Frees the policy; a second call does nothing."""
-        self.policy.close()
 
 
 def _entering(

@@ -79,12 +79,7 @@ class GpuTier:
         return self.may_predict(1)
 
     def may_predict(self, num_tokens: int) -> bool:
-        """Returns True if layers prefetch the next layer's experts for decoded tokens.
-
-        `num_tokens` tokens share the step. Nothing is predicted while miss modes are compared: the
-        gain of predictions is measured with the fastest mode. Steps of several sequences use what
-        was decided by the times of single tokens.
-        """
+        """Returns True if layers prefetch the next one's experts, once the miss mode is decided."""
         if self.trial is None or not self._miss.is_settled:
             return False
         return self.trial.choice if num_tokens == 1 else self.trial.fastest
@@ -96,11 +91,7 @@ class GpuTier:
 
     @property
     def may_run_ahead(self) -> bool:
-        """True if the GPU may begin the next token before the host knows the previous one's result.
-
-        It may not while single tokens are timed to make a choice, where the CPU computes experts,
-        or where the host moves experts.
-        """
+        """True if the GPU may begin a token early, as nothing is timed nor done by the host."""
         is_timed = not self._miss.is_settled or (self.trial and not self.trial.is_settled)
         slots = self._slots
         has_host = self.mode == "cpu" or slots.is_filled_by_host or slots.settings.computed
@@ -116,7 +107,7 @@ class GpuTier:
         if position == 0:
             self._layers.tables.reset_sequence()
             if self._filling is not None:
-                self._filling.reset_sequence()
+                self._filling.policy.reset_sequence()
 
     def end_step(
         self, num_tokens: int, seconds: float, routes: StepRoutes = list, *, is_decode: bool = True
@@ -159,7 +150,7 @@ class GpuTier:
             return
         if self._filling is None:
             self._layers.tables.pin_most_used(policy.warm_pin)
-        elif not self._filling.has_pinned:
+        elif self._filling.policy.before_pin is None:
             return
         self._next_pin = policy.next_pin(counted.accesses)
         if self._before_pin is None:
@@ -200,7 +191,7 @@ class GpuTier:
     def close(self) -> None:
         """Frees the policy on the host; a second call does nothing."""
         if self._filling is not None:
-            self._filling.close()
+            self._filling.policy.close()
 
     def _all_notes(self) -> Iterator[str]:
         if self._miss.seconds:
