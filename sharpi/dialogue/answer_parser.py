@@ -1,7 +1,4 @@
-"""AnswerParser converts the streamed text of an answer into events.
-
-Spacing drops white space between parts of an answer.
-"""
+"""AnswerParser converts the streamed text of an answer into events, spaced by Spacing."""
 
 from collections.abc import Iterator
 

@@ -72,6 +72,13 @@ class AnswerText:
         """Frees the text before `at`, so that `at` cannot be set back to it any more."""
         self._text, self.at = self.rest, 0
 
+    def attempt(self, reading: "Steps[bool]") -> "Steps[bool]":
+        """Runs a reader, and goes back to where it began if it returns False."""
+        start = self.at
+        is_read = yield from reading
+        self.at = self.at if is_read else start
+        return is_read
+
     def take(self, count: int) -> str:
         """Reads and returns `count` characters, which must have been received."""
         start, self.at = self.at, self.at + count

@@ -52,10 +52,7 @@ class CallGrammar:
         return self.rule(f"%json {text}")
 
     def arguments(self, tool: Tool) -> str:
-        """Returns an expression for the JSON object of a tool's arguments.
-
-        Properties that the tool does not list are forbidden.
-        """
+        """Returns an expression for the JSON object of a tool's arguments, with no other ones."""
         return self.json(arguments_schema(tool.parameters))
 
     def listed(self, items: Sequence[tuple[str, bool]], separator: str) -> str:

@@ -5,15 +5,9 @@ import json
 from sharpi.dialogue.answer_text import AnswerText, CallArguments, CallBegin, Calls
 from sharpi.dialogue.formats.gemma4 import Gemma4
 from sharpi.dialogue.formats.harmony import Harmony
-from sharpi.dialogue.formats.json_calls import (
-    HERMES,
-    JSON_NOTATIONS,
-    LIST_BEGIN,
-    JsonCalls,
-    PythonCalls,
-)
-from sharpi.dialogue.formats.named_calls import NAMED_NOTATIONS, NamedCalls, OlderMistral
-from sharpi.dialogue.formats.tagged_calls import TAG_NOTATIONS, TaggedCalls
+from sharpi.dialogue.formats.json_calls import LIST_BEGIN, JsonCalls, PythonCalls
+from sharpi.dialogue.formats.marked_calls import MarkedCalls, OlderMistral
+from sharpi.dialogue.notations import HERMES, JSON_NOTATIONS, MARKED_NOTATIONS
 from sharpi.dialogue.template_capabilities import PROBE_CALL, ShownCall
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
@@ -25,8 +19,7 @@ FORMATS: tuple[ToolFormat, ...] = (
     Harmony(),
     PythonCalls(),
     Gemma4(),
-    *map(TaggedCalls, TAG_NOTATIONS),
-    *map(NamedCalls, NAMED_NOTATIONS),
+    *map(MarkedCalls, MARKED_NOTATIONS),
     OlderMistral(),
     *map(JsonCalls, JSON_NOTATIONS),
 )

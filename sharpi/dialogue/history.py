@@ -48,15 +48,15 @@ def prepare(
         prepared = _instructed(prepared, instruction)
     if capabilities.calls is None:
         prepared = _merged(_written(message, form) for message in prepared)
-    fitted = fit(prepared, capabilities.lacks)
-    return fitted if capabilities.calls is None else list(in_format(fitted, capabilities.calls))
+    fitted = _fit(prepared, capabilities.lacks)
+    return fitted if capabilities.calls is None else list(_in_format(fitted, capabilities.calls))
 
 
 def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Message:
     """Returns a copy with a text as content, and what the template knows in place of the rest."""
     plain = {key: value for key, value in message.items() if value is not None and value != []}
     between = "\n" if capabilities.between_parts is None else capabilities.between_parts
-    plain["content"] = content_text(message.get("content"), between)
+    plain["content"] = _content_text(message.get("content"), between)
     if plain.get("role") == "developer" and not capabilities.knows_developer:
         plain["role"] = "system"
     if capabilities.uses_thinking_key and "reasoning_content" in plain:
@@ -69,11 +69,8 @@ def _plain(message: Mapping[str, Any], capabilities: TemplateCapabilities) -> Me
     return plain
 
 
-def content_text(content: Any, between: str = "") -> str:
-    """Returns the text of a message's `content`: a string or a list of parts, joined by `between`.
-
-    Raises TemplateError for a part that is no text.
-    """
+def _content_text(content: Any, between: str) -> str:
+    """Returns a text, or a list of texts joined by `between`; raises TemplateError for others."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -118,7 +115,7 @@ def _merged(messages: Iterable[Message]) -> list[Message]:
     return merged
 
 
-def fit(messages: Sequence[Message], lacks: Collection[str]) -> list[Message]:
+def _fit(messages: Sequence[Message], lacks: Collection[str]) -> list[Message]:
     """Returns the messages in an order that the template holds, with all their texts."""
     first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), len(messages))
     leading, rest = list(messages[:first]), list(messages[first:])
@@ -188,11 +185,8 @@ def _paragraphs(messages: Iterable[Message]) -> str:
     return "\n\n".join(filter(None, (message["content"] for message in messages)))
 
 
-def in_format(messages: Iterable[Message], style: CallStyle) -> Iterator[Message]:
-    """Yields messages with calls in the template's form, and with the tool's name in each result.
-
-    If the template renders only one call per message, further calls become separate messages.
-    """
+def _in_format(messages: Iterable[Message], style: CallStyle) -> Iterator[Message]:
+    """Yields messages with calls in the template's form, and the tool's name in each result."""
     names: dict[Any, str] = {}
     ids: dict[Any, str] = {}
     for message in _split(messages) if style.one_call_per_message else messages:

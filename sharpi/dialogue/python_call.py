@@ -20,14 +20,12 @@ def read_any_calls(source: AnswerText, calls: Calls, *, is_strict: bool) -> Step
     yield from source.skip_blanks()
     has_fence = (yield from source.accept_any(_FENCES)) is not None
     yield from source.skip_blanks()
-    start = source.at
-    if not (yield from _read_python_calls(source, calls)):
-        source.at = start
-        if not (yield from read_calls(source, calls, calls.tools if is_strict else None)):
-            return False
-    if has_fence:
+    is_read = yield from source.attempt(_read_python_calls(source, calls))
+    if not is_read:
+        is_read = yield from read_calls(source, calls, calls.tools if is_strict else None)
+    if is_read and has_fence:
         yield from source.accept_marker(_FENCES[-1])
-    return True
+    return is_read
 
 
 def read_named_call(source: AnswerText, calls: Calls) -> Steps[bool]:

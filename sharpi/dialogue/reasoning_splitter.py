@@ -5,8 +5,9 @@ from typing import Literal, TypeAlias
 
 from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Reasoning, Text
-from sharpi.dialogue.formats.harmony import ANALYSIS, CHANNEL, Harmony, opens_channels
-from sharpi.dialogue.formats.json_calls import HERMES, JsonCalls
+from sharpi.dialogue.formats.harmony import CHANNEL, Harmony, opens_channels
+from sharpi.dialogue.formats.json_calls import JsonCalls
+from sharpi.dialogue.notations import HERMES
 from sharpi.tokenizer.reasoning import KNOWN_MARKERS, THINK, opens_reasoning
 
 ReasoningDelta: TypeAlias = tuple[Literal["reasoning", "answer"], str]
@@ -18,12 +19,8 @@ class ReasoningSplitter:
     def __init__(self, prompt: str) -> None:
         source, calls = AnswerText(), Calls(())
         begun = next((each for each in KNOWN_MARKERS if opens_reasoning(prompt, each)), None)
-        if opens_channels(prompt):
-            reading = Harmony().read_answer(source, calls, ANALYSIS, False)
-        else:
-            reading = JsonCalls(HERMES).read_answer(
-                source, calls, begun or THINK, begun is not None
-            )
+        form = Harmony() if opens_channels(prompt) else JsonCalls(HERMES)
+        reading = form.read_answer(source, calls, begun or THINK, begun is not None)
         self._parser = AnswerParser(source, reading)
 
     def feed(self, text: str) -> Iterator[ReasoningDelta]:

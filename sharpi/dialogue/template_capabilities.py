@@ -116,6 +116,8 @@ class TemplateCapabilities(Struct, frozen=True):
             yield "calls and results", "they are written as text"
         elif self.calls.one_call_per_message:
             yield "several calls in a message", "each is a message of its own"
+        if not self.thinking_beside_text:
+            yield "reasoning beside a text and calls", "the text ends the reasoning"
         if self.between_parts is None:
             yield "a list of texts", "they are joined by a line break"
         yield from (move[:2] for name, move in MOVES.items() if name in self.lacks)

@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import Struct
-
 from sharpi.dialogue.answer_text import AnswerText, Calls, Reasoning, Steps, Text
 from sharpi.dialogue.call_grammar import CallGrammar
+from sharpi.dialogue.notations import Notation
 from sharpi.dialogue.python_call import read_named_call
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
@@ -19,31 +18,6 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 WrittenCall: TypeAlias = tuple[str, Mapping[str, Any]]
 _TOKEN = re.compile(r"<[^<>\s\"]+>|\[[A-Z_]+\]|\]<\]\w+\[>\[")
 _FENCE, _LANGUAGES = "```", ("", "json", "xml", "tool_call")
-
-
-class Notation(Struct, frozen=True, kw_only=True):
-    """How one family writes calls.
-
-    `section`: what is around all calls, or around each if `repeats`; `between`: what is between
-    two. `is_list`: all calls are in brackets. `is_single`: an answer has one call. `others`: pairs
-    that are read in place of the section. `signs`: what a template of the family has, or renders in
-    a call; () for the first marker.
-    """
-
-    name: str
-    section: tuple[str, str] = ("", "")
-    between: str = ""
-    repeats: bool = False
-    is_list: bool = False
-    is_single: bool = False
-    others: tuple[tuple[str, str], ...] = ()
-    signs: tuple[str, ...] = ()
-
-    @property
-    def around(self) -> tuple[str, str]:
-        """What is before the first call, and after the last one."""
-        opening, closing = self.section
-        return (f"{opening}[", f"]{closing}") if self.is_list else self.section
 
 
 class ToolFormat(ABC):
@@ -69,7 +43,7 @@ class ToolFormat(ABC):
         self.openings = tuple(filter(None, begins))
         self.endings = tuple(filter(None, (end.strip() for _, end in pairs)))
         self.signs = notation.signs or self.openings[:1]
-        self.markers = tokens_in("".join((*notation.section, beginning, *written)))
+        self.markers = _tokens_in("".join((*notation.section, beginning, *written)))
 
     @abstractmethod
     def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:
@@ -126,9 +100,7 @@ class ToolFormat(ABC):
         if reasoning is not None:
             yield from self._read_reasoning(source, calls, reasoning, openings, starts_inside)
         if calls.tools and not calls.count:
-            start = source.at
-            if not (yield from self.read_bare_call(source, calls)):
-                source.at = start
+            yield from source.attempt(self.read_bare_call(source, calls))
         bare = self.bare_openings if calls.tools else ()
         around = reasoning.around_answer if reasoning is not None else ()
         while marker := (yield from source.emit_until((*openings, *bare, *around), Text)):
@@ -144,56 +116,40 @@ class ToolFormat(ABC):
         is_inside: bool,
     ) -> Steps[None]:
         """Yields the events of the reasoning before the answer, which may have several blocks."""
-        if is_inside:
+        ends = (reasoning.closing, *openings)
+        marker: str | None = reasoning.opening if is_inside else None
+        while marker or (marker := (yield from self._next_block(source, reasoning))):
             yield Reasoning("")
-        markers = (reasoning.opening, reasoning.closing)  # of which the second may come alone
-        while True:
-            if is_inside and (yield from self._read_block(source, calls, reasoning, openings)):
-                return
-            start = source.at
-            yield from source.skip_blanks()
-            marker = yield from source.accept_any(markers)
-            is_inside = marker == reasoning.opening
-            if marker is None:
-                source.at = start
-                return
-            yield Reasoning("")
+            if marker != reasoning.closing:
+                while marker := (yield from source.emit_until(ends, Reasoning)):
+                    if marker == reasoning.closing:
+                        break
+                    if (yield from self._read_marked(source, marker, calls)):
+                        yield from source.accept_marker(reasoning.closing)
+                        return
+                    yield Reasoning(marker)
+            marker = None
 
-    def _read_block(
-        self,
-        source: AnswerText,
-        calls: Calls,
-        reasoning: ReasoningMarkers,
-        openings: tuple[str, ...],
-    ) -> Steps[bool]:
-        """Yields a block of reasoning; returns whether a call ended it, not the closing marker."""
-        while marker := (yield from source.emit_until((reasoning.closing, *openings), Reasoning)):
-            if marker == reasoning.closing:
-                return False
-            if (yield from self._read_marked(source, marker, calls)):
-                yield from source.accept_marker(reasoning.closing)
-                return True
-            yield Reasoning(marker)
-        return False
+    def _next_block(self, source: AnswerText, reasoning: ReasoningMarkers) -> Steps[str | None]:
+        """Reads a marker that begins a block of reasoning, or a closing one alone."""
+        start = source.at
+        yield from source.skip_blanks()
+        marker = yield from source.accept_any((reasoning.opening, reasoning.closing))
+        source.at = source.at if marker else start
+        return marker
 
     def _read_marked(self, source: AnswerText, marker: str, calls: Calls) -> Steps[bool]:
         """Reads a call after its marker; without one, returns False and goes back to the marker."""
-        start = source.at
         if marker in self.bare_openings:
             source.at -= len(marker)
-            is_call = yield from self.read_bare_call(source, calls)
-        else:
-            is_call = yield from self._read_call_to_its_end(source, marker, calls)
-        if not is_call:
-            source.at = start
-        return is_call
-
-    def _read_call_to_its_end(self, source: AnswerText, marker: str, calls: Calls) -> Steps[bool]:
-        opening, start = marker if marker in self.openings else marker.partition("\n")[2], source.at
-        if not (yield from self.read_call(source, opening, calls)):
-            source.at = start
-            if not (yield from read_named_call(source, calls)):
-                return False
+            is_call = yield from source.attempt(self.read_bare_call(source, calls))
+            source.at += 0 if is_call else len(marker)
+            return is_call
+        opening = marker if marker in self.openings else marker.partition("\n")[2]
+        if not (yield from source.attempt(self.read_call(source, opening, calls))) and not (
+            yield from source.attempt(read_named_call(source, calls))
+        ):
+            return False
         for ending in self.endings:
             while (yield from source.accept_marker(ending)):
                 pass
@@ -214,16 +170,14 @@ class BracketedCalls(ToolFormat):
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         is_begun, count = opening == self.beginning, calls.count
-        while True:
-            yield from source.skip_blanks()
-            start = source.at
-            if not is_begun and not (yield from source.accept(self.beginning)):
-                break
-            if not (yield from self.read_one(source, calls)):
-                source.at = start
-                break
+        while (yield from source.attempt(self._read_next(source, calls, is_begun))):
             is_begun = False
         return calls.count > count
+
+    def _read_next(self, source: AnswerText, calls: Calls, is_begun: bool) -> Steps[bool]:
+        yield from source.skip_blanks()
+        is_begun = is_begun or (yield from source.accept(self.beginning))
+        return is_begun and (yield from self.read_one(source, calls))
 
 
 def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
@@ -231,6 +185,6 @@ def _with_fences(openings: Iterable[str]) -> tuple[str, ...]:
     return tuple(fence + opening for opening in openings for fence in fences)
 
 
-def tokens_in(written: str) -> tuple[str, ...]:
+def _tokens_in(written: str) -> tuple[str, ...]:
     """Returns the texts in a notation that have the form of special tokens, such as `<|end|>`."""
     return tuple(dict.fromkeys(_TOKEN.findall(written)))

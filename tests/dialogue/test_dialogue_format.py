@@ -8,7 +8,7 @@ import pytest
 from answers import CLOCK, FORMS, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
 from sharpi.dialogue.choose_format import FORMATS
-from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
+from sharpi.dialogue.dialogue_format import DialogueFormat
 from sharpi.dialogue.formats.harmony import ANALYSIS
 from sharpi.dialogue.tools import ToolChoice
 from sharpi.errors import TemplateError
@@ -104,7 +104,7 @@ RESULTS = [
 
 def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
     tokenizer = small_tokenizer(template=template, **tokens)
-    return dialogue_format(tokenizer, chat_format(tokenizer))
+    return DialogueFormat(tokenizer, chat_format(tokenizer))
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,16 @@ def test_what_a_template_holds_is_said() -> None:
     facts = list(dialogue(STRICT).facts())
     assert facts[0] == ("tool calls", "in the notation of Hermes")  # which an instruction teaches
     assert ("no place for", "user messages in a row: they are joined by a blank line") in facts
-    said = {fact for template in (CHATML, QWEN, LLAMA) for _, fact in dialogue(template).facts()}
+    said = {
+        fact
+        for template in (CHATML, QWEN, LLAMA, GPT_OSS)
+        for _, fact in dialogue(template).facts()
+    }
     assert said >= {
         "tools: the system message describes them",
         "calls and results: they are written as text",
         "several calls in a message: each is a message of its own",
+        "reasoning beside a text and calls: the text ends the reasoning",
         "a list of texts: they are joined by a line break",
     }
     assert not any("message: " in fact for _, fact in dialogue(QWEN).facts())
@@ -406,5 +411,5 @@ def test_grammar_only_where_a_call_is_required() -> None:
 
 def test_chatml_fallback() -> None:
     tokenizer = small_tokenizer(control=("<|im_start|>",))
-    format_ = dialogue_format(tokenizer, ChatFormat("chatml", CHATML))
+    format_ = DialogueFormat(tokenizer, ChatFormat("chatml", CHATML))
     assert "# Tools" in format_.render([USER], tools=TOOLS)

@@ -9,7 +9,8 @@ from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value
 from sharpi.dialogue.keyed_arguments import ArgumentSpec, json_text, may_be_text, values_in_order
-from sharpi.dialogue.tool_format import Notation, ToolFormat
+from sharpi.dialogue.notations import Notation
+from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import GEMMA_THOUGHT
 
@@ -19,18 +20,9 @@ _ENDS = (",", "}", "]")
 _KEY = re.compile(r"""\s*["']?[\w.-]+["']?\s*""")
 
 
-def pass_object(source: AnswerText, calls: Calls, depth: int = 0) -> Steps[bool]:
-    """Reads `{key:value,...}` and yields it as JSON text, in events of the newest call.
-
-    Returns False if the text is not an object, or the answer ends inside it. Strings in quotes,
-    `=` after a key, and missing commas and opening marks are read as well.
-    """
-    return (yield from _pass_items(source, calls, depth, "{", "}"))
-
-
-def _pass_items(
-    source: AnswerText, calls: Calls, depth: int, opening: str, end: str
-) -> Steps[bool]:
+def _pass_items(source: AnswerText, calls: Calls, depth: int, opening: str) -> Steps[bool]:
+    """Yields `{key:value,...}` or a list as JSON, however the model quotes and separates items."""
+    end = "}" if opening == "{" else "]"
     if depth > _MAX_DEPTH or not (yield from source.accept(opening)):
         return False
     yield calls.arguments(opening)
@@ -65,10 +57,8 @@ def _pass_value(source: AnswerText, calls: Calls, depth: int, has_keys: bool) ->
     character = yield from source.next()
     if character in ('"', "'"):
         return (yield from pass_value(source, calls.arguments))
-    if character == "{":
-        return (yield from pass_object(source, calls, depth))
-    if character == "[":
-        return (yield from _pass_items(source, calls, depth, "[", "]"))
+    if character in ("{", "["):
+        return (yield from _pass_items(source, calls, depth, character))
     word, marker = yield from source.read_until((*_ENDS, QUOTE))
     if marker == "," and has_keys and not (yield from _begins_key(source)):
         rest, marker = yield from source.read_until((QUOTE, "}"))
@@ -147,7 +137,7 @@ class Gemma4(ToolFormat):
             return False
         source.at -= 1
         yield calls.begin(name.strip())
-        yield from pass_object(source, calls)
+        yield from _pass_items(source, calls, 0, "{")
         return True
 
     def written(self, number: int, name: str, arguments: Mapping[str, Any]) -> str:

@@ -8,14 +8,16 @@ from typing import Any
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Reasoning, Steps, Text
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.json_call import pass_value
-from sharpi.dialogue.tool_format import Notation, ToolFormat
+from sharpi.dialogue.notations import Notation
+from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _CONSTRAIN, _CALL, _RETURN = "<|constrain|>", "<|call|>", "<|return|>"
 FINAL = f"{CHANNEL}final{MESSAGE}"
-ANALYSIS = ReasoningMarkers(f"{CHANNEL}analysis{MESSAGE}", END)
+_ANALYSIS = f"{CHANNEL}analysis"
+ANALYSIS = ReasoningMarkers(_ANALYSIS + MESSAGE, END)
 _HEADER_MARKERS = (START, CHANNEL, MESSAGE)
 _BODY_MARKERS = (START, CHANNEL, END, _CALL, _RETURN)
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
@@ -44,6 +46,7 @@ class Harmony(ToolFormat):
         starts_inside: bool,
     ) -> Steps[None]:
         event: Callable[[str], AnswerEvent] = Reasoning if starts_inside else Text
+        has_text = False
         role = "" if starts_inside else (yield from _read_recipient(source))
         marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), event)
         while marker is not None:
@@ -52,6 +55,9 @@ class Harmony(ToolFormat):
                 role = ""
                 if header is None:
                     return
+                if has_text and _ANALYSIS not in header:
+                    yield Text("\n\n")
+                has_text |= _ANALYSIS not in header
                 marker = yield from _read_message(source, calls, header)
             else:
                 marker = yield from source.emit_until((*_BODY_MARKERS, MESSAGE), Text)
@@ -95,19 +101,14 @@ def _read_header(source: AnswerText, header: str, marker: str) -> Steps[str | No
 def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | None]:
     """Yields the events of a message after its header, and returns the marker that ended it."""
     recipient = _RECIPIENT.search(header)
-    if recipient and calls.tools:
-        name = recipient[1].removeprefix(_FUNCTIONS)
-        is_named = recipient[1].startswith(_FUNCTIONS) or name in calls.tools
-        if name and is_named and (yield from _begins_object(source)):
+    name = recipient[1].removeprefix(_FUNCTIONS) if recipient and calls.tools else ""
+    if recipient and name and (name in calls.tools or recipient[1].startswith(_FUNCTIONS)):
+        yield from source.skip_blanks()
+        if (yield from source.next()) == "{":
             yield calls.begin(name)
             yield from pass_value(source, calls.arguments)
-    event = Reasoning if f"{CHANNEL}analysis" in header else Text
+    event = Reasoning if _ANALYSIS in header else Text
     return (yield from source.emit_until(_BODY_MARKERS, event))
-
-
-def _begins_object(source: AnswerText) -> Steps[bool]:
-    yield from source.skip_blanks()
-    return (yield from source.next()) == "{"
 
 
 def opens_channels(prompt: str) -> bool:

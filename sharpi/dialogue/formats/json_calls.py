@@ -4,55 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from sharpi.dialogue.answer_text import AnswerText, Calls, Steps
 from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.keyed_arguments import values_in_order
+from sharpi.dialogue.notations import JsonNotation
 from sharpi.dialogue.python_call import LIST_OPENINGS, read_any_calls
-from sharpi.dialogue.tool_format import Notation, ToolFormat
+from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
-
-
-class JsonNotation(Notation, frozen=True, kw_only=True):
-    """How one family writes calls as JSON.
-
-    `is_strict`: only objects that name an available tool are calls.
-    """
-
-    between: str = ", "
-    name_key: str = "name"
-    arguments_key: str = "arguments"
-    is_strict: bool = False
-
-
-HERMES = JsonNotation(
-    name="Hermes", section=("<tool_call>\n", "\n</tool_call>"), between="\n", repeats=True
-)
-LLAMA = JsonNotation(
-    name="Llama 3", between="; ", arguments_key="parameters", is_single=True, is_strict=True,
-    others=(("<|python_tag|>", ""), ("<|python_start|>", "<|python_end|>")), signs=("ipython",),
-)  # fmt: skip
-JSON_NOTATIONS = (
-    JsonNotation(name="Nemotron Nano v2", section=("<TOOLCALL>", "</TOOLCALL>"), is_list=True),
-    JsonNotation(name="Granite 3", section=("<|tool_call|>", ""), is_list=True),
-    JsonNotation(
-        name="Cohere", section=("<|START_ACTION|>", "<|END_ACTION|>"), is_list=True,
-        name_key="tool_name", arguments_key="parameters",
-    ),
-    JsonNotation(
-        name="GigaChat 3.1", section=("<|function_call|>", ""), between="", repeats=True
-    ),
-    JsonNotation(
-        name="GigaChat 3", section=("<|message_sep|>\n\nfunction call<|role_sep|>\n", ""),
-        between="", is_single=True, others=(("function call<|role_sep|>", ""),),
-    ),
-    HERMES,
-    JsonNotation(name="Apriel", section=("<tool_calls>", "</tool_calls>"), is_list=True),
-    JsonNotation(name="MiniMax M1", section=("<tool_calls>\n", "\n</tool_calls>"), between="\n"),
-    LLAMA,
-    replace(LLAMA, signs=LLAMA.others[0][:1]),
-)  # fmt: skip
 
 
 class JsonCalls(ToolFormat):

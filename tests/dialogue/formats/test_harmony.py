@@ -46,6 +46,16 @@ def test_several_calls_and_a_preamble() -> None:
     assert events(f"{header}{CALL}<|call|><|start|>assistant{header}{CALL}") == [EVENT, EVENT]
 
 
+def test_texts_of_several_messages_are_paragraphs() -> None:
+    text = f"<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant{ANALYSE}{FINAL}"
+    assert events(text) == [
+        ("text", "One moment."),
+        ("reasoning", "Look it up."),
+        ("text", "\n\nIt rains.\n"),
+    ]
+    assert events(text.replace(ANALYSE, "")) == [("text", "One moment.\n\nIt rains.\n")]
+
+
 def test_without_tools_a_call_is_text() -> None:
     header = "<|channel|>commentary to=functions.get_weather "
     assert events(header + CALL, tools=()) == [("text", '{"city": "Oslo"}')]
