@@ -241,11 +241,19 @@ def _parameter(name: str, field: Field) -> inspect.Parameter:
         kind, settings["metavar"] = str, option.metavar or "TEXT"
     elif len(choices := ", ".join(get_args(kind))) > _WIDEST_CHOICES:
         settings |= {"metavar": "NAME", "help": f"{option.help} One of {choices}."}
+    if name in ("model", "model_file"):
+        settings["autocompletion"] = _models
     kind = list[kind] if field.is_list else kind  # type: ignore[valid-type]
     if not option.flags:
         return _keyword(name, kind, typer.Argument(default, **settings))
     settings |= {"envvar": option.variables or None, "rich_help_panel": field.group}
     return _keyword(name, kind, typer.Option(default, *option.flags, **settings))
+
+
+def _models(incomplete: str) -> list[str]:
+    from sharpi.cli.model_path import models_beginning
+
+    return models_beginning(incomplete)
 
 
 def _default(field: Field) -> Any:

@@ -8,6 +8,7 @@ to type.
 import os
 import re
 import sys
+from glob import escape, glob
 from pathlib import Path
 from shlex import quote
 
@@ -82,6 +83,23 @@ def _close(text: str) -> list[str]:
     within = [name for stem, name in stems.items() if word in stem]
     names = [*close_matches(text, files), *within, *close_matches(text, [*models, *short_names()])]
     return list(dict.fromkeys(names))[:_MOST_CLOSE]
+
+
+def models_beginning(word: str) -> list[str]:
+    """Returns the names of complete cached models, folders and .gguf files that a word begins."""
+    from sharpi.hub.cache import Cache
+    from sharpi.hub.catalogue import short_names_of
+
+    models = [model.name for model in Cache().all_models() if model.is_complete]
+    names = [*map(str, models), *short_names_of(models)]
+    paths = (Path(each) for each in glob(escape(os.path.expanduser(word)) + "*"))
+    files = [f"{path}/" if path.is_dir() else str(path) for path in paths]
+    return sorted(
+        [
+            *(name for name in names if name.startswith(word)),
+            *(file for file in files if file.lower().endswith((".gguf", "/"))),
+        ]
+    )
 
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

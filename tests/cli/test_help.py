@@ -95,6 +95,8 @@ def test_no_command(sharpi: CommandLine, word: str, meant: str) -> None:
         ("run --prec", "--precision"),
         ("run --precision int", "int16 int8"),
         ("perpl", "perplexity"),
+        ("run models/demo/s", "models/demo/stories-moe.gguf"),
+        ("plan -m models/", "models/demo/"),
     ],
 )
 def test_bash_completes_flags_and_choices(tmp_path: Path, words: str, offered: str) -> None:

@@ -30,9 +30,9 @@ from sharpi.cli.chat.chat_settings import setting_names
 from sharpi.cli.chat.line_input import CONTINUATION, PROMPT
 from sharpi.cli.chat.slash_commands import ALIASES, NAMES
 from sharpi.cli.log.log_store import make_private_folder, state_folder
+from sharpi.cli.model_path import models_beginning
 from sharpi.cli.output.terminal import is_yes
 from sharpi.cli.termination import exit_handlers
-from sharpi.errors import SharpiError
 
 _WITH_FILES = ("/load", "/save", "/file")
 
@@ -42,7 +42,6 @@ class ChatCompleter(Completer):
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
-        self._models = PathCompleter(expanduser=True, file_filter=_may_be_model)
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
         """Yields completions of the word before the cursor."""
@@ -51,36 +50,19 @@ class ChatCompleter(Completer):
         if not name.startswith("/") or name.startswith("//"):
             return
         if not blank:
-            yield from _beginning_with(name, [*NAMES, *ALIASES])
+            yield from _as_completions(name, [*NAMES, *ALIASES])
         elif name in _WITH_FILES:
             yield from self._paths.get_completions(Document(rest), event)
         elif name == "/model":
-            yield from _beginning_with(rest, _model_names())
-            yield from self._models.get_completions(Document(rest), event)
+            yield from _as_completions(rest, models_beginning(rest))
         elif name == "/set":
-            yield from _beginning_with(rest, setting_names())
+            yield from _as_completions(rest, setting_names())
 
 
-def _beginning_with(word: str, choices: Iterable[str]) -> Iterable[Completion]:
+def _as_completions(word: str, choices: Iterable[str]) -> Iterable[Completion]:
     for choice in sorted(choices):
         if choice.startswith(word):
             yield Completion(choice, start_position=-len(word))
-
-
-def _may_be_model(path: str) -> bool:
-    return os.path.isdir(path) or path.lower().endswith(".gguf")
-
-
-def _model_names() -> list[str]:
-    """Returns the full and the short names of the complete models in the cache."""
-    from sharpi.hub.cache import Cache
-    from sharpi.hub.catalogue import short_names_of
-
-    with suppress(SharpiError, OSError):
-        models = Cache().all_models()
-        names = [model.name for model in models if model.is_complete]
-        return [*map(str, names), *short_names_of(names)]
-    return []
 
 
 _LOCAL, _INPUT = 3, 0  # indices of a terminal's flags
