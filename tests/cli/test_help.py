@@ -103,7 +103,7 @@ def test_bash_completes_flags_and_choices(tmp_path: Path, words: str, offered: s
     """The script asks the installed program, here this Python's."""
     done = subprocess.run(
         [sys.executable, "-m", "sharpi"],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         env=os.environ
         | {
             "_SHARPI_COMPLETE": "complete_bash",
