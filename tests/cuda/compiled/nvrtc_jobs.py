@@ -65,7 +65,7 @@ class Job:
 def jobs(architecture: int, toolkit: int, num_toolkits: int, *, every_one: bool) -> list[Job]:
     """The units that a toolkit, of so many, compiles for an architecture, in turns with others.
 
-    Each usual type of a file is compiled for one architecture, other types for matvec and in turns.
+    Each usual type of a file is compiled for one architecture, other types in turns.
     """
 
     def is_due(unit: Unit) -> bool:
@@ -89,8 +89,9 @@ def _architectures(unit: Unit) -> tuple[int, ...]:
 def is_compiled(unit: Unit) -> bool:
     """Returns True for all but most files of unusual types, as types differ in a header alone."""
     name = unit.quant_type or ""
-    is_usual = unit.size is not None or "+" in name or name in ("", *USUAL)
-    return is_usual or unit.file == "matvec" or not crc32(str(unit).encode()) // 7 % IN_TURN
+    if unit.size is not None or "+" in name or name in ("", *USUAL):
+        return True
+    return not _units().index(unit) % IN_TURN
 
 
 def is_without_type(unit: Unit) -> bool:
