@@ -38,7 +38,6 @@ KERNEL_FLAGS = (
     "-fno-exceptions",
     "-Wno-unknown-pragmas",
     "-Wno-unused-parameter",
-    f"-I{SHIM}",
 )
 # The engine answers the sanitizers' calls itself, so their libraries stay out.
 NO_SANITIZER_LIBRARIES = ("-nostdlib", "-lm", "-lc", "-lgcc")
@@ -79,7 +78,7 @@ def _build_kernels(source: str, flags: tuple[str, ...], link: list[str], target:
         exports = "".join(f"\nCUDA_ON_CPU_EXPORT({name})" for name in _entries(file.name, flags))
         file.write(exports + "\n")
         file.flush()
-        _gxx([*flags, "-shared", file.name, *link], target)
+        _gxx([*flags, f"-I{SHIM}", "-shared", file.name, *link], target)
 
 
 @cache
@@ -112,7 +111,7 @@ def _source_file(source: str) -> Iterator[IO[str]]:
 
 def _entries(path: str, flags: tuple[str, ...]) -> list[str]:
     """Returns the names after __global__ in the preprocessed source."""
-    command = ["g++", *flags, "-E", "-P", "-DCUDA_ON_CPU_LIST_ENTRIES", path]
+    command = ["g++", *flags, f"-I{SHIM}", "-E", "-P", "-DCUDA_ON_CPU_LIST_ENTRIES", path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(done.stderr)

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ _FLAGS = ("-std=c++20", "-O2", "-ffp-contract=fast", "-Wall", "-Wno-psabi", "-pt
 _SYSTEM_HEADER = re.compile(r"^ *#include (<\w+>)", re.MULTILINE)
 _OF_OTHER_PROCESSORS = {"<immintrin.h>", "<cpuid.h>"}
 _KERNELS = Path(__file__).parents[2] / "kernels"
+_WITH_NAMES_IN_COMMON = {"operations", "store"}  # folders whose files define the same names
 _DRIVER = Path(__file__).with_name("neon_driver.cpp")
 
 
@@ -40,13 +42,25 @@ def _build_driver(sources: list[Path], target: Path) -> None:
         headers = _precompiled_headers(sources, Path(folder))
         options = [*_FLAGS, "-include", str(headers), f"-I{_KERNELS / 'cpu'}", f"-I{_KERNELS}"]
 
-        def compiled(at: int) -> str:
-            out = str(Path(folder) / f"{at}.o")
-            _run(COMPILER, *options, "-c", str(sources[at]), "-o", out)
+        def compiled(source: Path) -> str:
+            out = str(source.with_suffix(".o"))
+            _run(COMPILER, *options, "-c", str(source), "-o", out)
             return out
 
-        objects = list(pool.map(compiled, range(len(sources))))
+        objects = list(pool.map(compiled, _joined(sources, Path(folder))))
         _run(COMPILER, "-static", "-pthread", *objects, "-o", str(target))
+
+
+def _joined(sources: list[Path], folder: Path) -> list[Path]:
+    """Writes sources that read the files of a folder together, in half the time of each alone."""
+    together = defaultdict[str, list[Path]](list)
+    for path in sources:
+        name = path.parent.name
+        together[path.stem if name in _WITH_NAMES_IN_COMMON else name].append(path)
+    for name, paths in together.items():
+        text = "".join(f'#include "{path}"\n' for path in paths)
+        (folder / f"{name}.cpp").write_text(text)
+    return [folder / f"{name}.cpp" for name in together]
 
 
 def _precompiled_headers(sources: list[Path], folder: Path) -> Path:

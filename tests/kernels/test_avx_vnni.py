@@ -55,7 +55,7 @@ def build_driver() -> Path:
     headers = [*sorted((KERNELS / "cpu").rglob("*.h")), *sorted(KERNELS.glob("*.h"))]
     texts = [path.read_text() for path in (*sources, *headers, KERNEL)]
     command = ["g++", *FLAGS.split(), *SETS.split(), f"-I{KERNELS / 'cpu'}", f"-I{KERNELS}"]
-    target = build_folder() / f"avx-vnni-driver-{digest(*command, *texts)}.so"
+    target = build_folder() / f"avx-vnni-driver-{digest(FLAGS, SETS, *texts)}.so"
     return built(target, lambda path: subprocess.run([*command, "-o", path, *sources], check=True))
 
 

@@ -37,6 +37,7 @@ FLOAT_CASES = (
 )  # fmt: skip
 Load = Callable[..., Engine]
 NUM_STEPS = 20  # of 32 tokens: past two windows, and past what rotations are stretched for
+FEW_STEPS = 8  # where there are no windows
 
 
 def expected(case: str) -> tuple[np.ndarray, np.ndarray]:
@@ -81,8 +82,10 @@ def test_rounded_activations_give_what_the_cpu_gives(case: str, load: Load, tmp_
     engine = load(q8_0, precision="int8", context_size=SPARSE.get(case))
     rounding = typical_error(wanted, exact)
     assert typical_error(engine.logits(ids), exact) < 1.2 * rounding
-    steps = step_by_step(engine, ids[:NUM_STEPS])
-    assert typical_error(steps, wanted[:NUM_STEPS]) < 0.6 * rounding
+    has_windows = any(shape.window for shape in engine.model_config.attention)
+    count = NUM_STEPS if has_windows else FEW_STEPS
+    steps = step_by_step(engine, ids[:count])
+    assert typical_error(steps, wanted[:count]) < 0.6 * rounding
 
 
 @pytest.mark.parametrize("case", SPARSE)
