@@ -32,7 +32,7 @@ HEADS = REFERENCES.parent / "heads"
 FAMILIES = [
     *("glm4moe", "glm4.7-flash", "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
     *("nemotron_h_moe", "nemotron_h_moe-latent", "hy_v3", "glm4moe-groups", "qwen3moe"),
-    "glm-dsa",
+    *("glm-dsa", "deepseek32"),
 ]
 IDS = np.random.default_rng(7).integers(3, 280, 80).tolist()
 MTP = Speculation(kinds=("mtp",), max_drafts=3)

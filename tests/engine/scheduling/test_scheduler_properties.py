@@ -21,7 +21,7 @@ from sharpi.settings import SpeculationConfig as Speculation
 pytestmark = pytest.mark.native
 REFERENCES = Path(__file__).parents[2] / "references" / "data"
 CASES = [
-    *("qwen3next", "gemma3", "qwen3moe streamed"),
+    *("qwen3next", "gemma3", "glm-dsa-chosen", "qwen3moe streamed", "deepseek32-chosen mtp"),
     *("qwen3next mtp", "qwen3moe mtp streamed", "demo drafted"),
 ]
 DRAFTS = {
