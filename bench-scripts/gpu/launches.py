@@ -8,7 +8,6 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages of bench-scripts
@@ -194,7 +193,7 @@ def _file(name: str, layers: int) -> GgufFile:
     values = {f"{name}.{key}": value for key, value in (_COMMON | keys | sizes).items()}
     path = Path(f"{name}.gguf")
     metadata = Metadata(path, {"general.architecture": name} | values)
-    empty = GgufFile(path, 3, metadata, MappingProxyType({}), (path,), 0, {}, frozenset({0}))
+    empty = GgufFile(path, 3, metadata, {}, (path,), 0, frozenset({0}))
     return empty.with_missing_parts({0: [_info(*each) for each in shapes.items()]})
 
 

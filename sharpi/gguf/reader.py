@@ -8,7 +8,6 @@ import stat
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +64,9 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
     path: Path
     version: int
     metadata: Metadata  # metadata of the first part
-    tensors: Mapping[str, Tensor]
+    tensors: dict[str, Tensor]
     parts: tuple[Path, ...]
     num_bytes: int  # the size of all parts on disk
-    _tensors: dict[str, Tensor]
     missing_parts: frozenset[int] = frozenset()  # indices of parts that only other machines have
 
     @property
@@ -110,8 +108,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         All other tensors are shared with this object. `close` of one object does not affect the
         other.
         """
-        tensors = self._tensors | dict(copies)
-        return replace(self, tensors=MappingProxyType(tensors), _tensors=tensors)
+        return replace(self, tensors=self.tensors | dict(copies))
 
     def with_tensors_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
         """Returns the file with those tensors of `other` whose names begin with `prefix`.
@@ -138,8 +135,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
             f"{prefix}{name}": replace(tensor, name=f"{prefix}{name}")
             for name, tensor in other.tensors.items()
         }
-        named = replace(other, tensors=MappingProxyType(renamed), _tensors=renamed)
-        return self.with_tensors_of(named, prefix)
+        return self.with_tensors_of(replace(other, tensors=renamed), prefix)
 
     def close(self) -> None:
         """Drops the references to the tensors.
@@ -147,7 +143,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         A file is unmapped with the last view into it, so views that are still in use stay valid.
         The metadata has a separate mapping and stays valid.
         """
-        self._tensors.clear()
+        self.tensors.clear()
 
 
 def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
@@ -175,10 +171,7 @@ def open_gguf(path: Path, *, allows_missing_parts: bool = False) -> GgufFile:
     expected = first.metadata.get_int("split.tensors.count", total)
     if not missing and expected != total:
         raise file_error(parts[0], f"the parts hold {total} tensors, not {expected}")
-    read_only = MappingProxyType(tensors)
-    return GgufFile(
-        path, first.version, first.metadata, read_only, tuple(parts), num_bytes, tensors, missing
-    )
+    return GgufFile(path, first.version, first.metadata, tensors, tuple(parts), num_bytes, missing)
 
 
 def _split_parts(path: Path, metadata: Metadata, *, allows_missing: bool) -> list[Path]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import Structure, c_int32, c_void_p
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,6 @@ class ProgramLimits(Struct, frozen=True):
         return {"int8": 0, "f32": 1, "int16": 2}[self.precision]
 
 
-class ArenaSlice(NamedTuple):
-    """An array (rows, width) of 4-byte values in the arena."""
-
-    offset: int  # offset in bytes
-    width: int
-    rows: int
-
-
 class Program:
     """The native operations of a step and the arena of their buffers; the recorder builds it."""
 
@@ -68,6 +60,7 @@ class Program:
         if limits.shares_rows:
             self._library.sharpi_program_share_rows(self._handle)
         self._scratch_bytes = 0
+        # Views of the arena, which the recorder sets.
         self.logits = self.incoming = self.hidden = np.zeros((0, 0), np.float32)
         self.routes: list[IntArray] = []
         self.router_logits: list[npt.NDArray[np.float32]] = []
@@ -96,27 +89,6 @@ class Program:
                 f"the native library is of another version (operation {kind} of {size} bytes);"
                 " run `make run` or `pip install .` again"
             )
-
-    def seal(
-        self,
-        logits: ArenaSlice,
-        routes: list[ArenaSlice],
-        router_logits: list[ArenaSlice],
-        incoming: ArenaSlice | None = None,
-        hidden: ArenaSlice | None = None,
-    ) -> None:
-        """Allocates the scratch memory, and sets the arrays that view inputs and outputs.
-
-        These are `incoming`, `hidden`, `logits`, `routes` and `router_logits`.
-        """
-        self.seal_scratch()
-        if incoming is not None:
-            self.incoming = self._view(incoming).view(np.float32)
-        if hidden is not None:
-            self.hidden = self._view(hidden).view(np.float32)
-        self.logits = self._view(logits).view(np.float32)
-        self.routes = [self._view(part).view(np.int32) for part in routes]
-        self.router_logits = [self._view(part).view(np.float32) for part in router_logits]
 
     def seal_scratch(self, within: Iterable["Program"] = ()) -> None:
         """Allocates the scratch memory, or uses that of another program.
@@ -148,10 +120,6 @@ class Program:
             return None
         self._alive.append(array)
         return int(array.ctypes.data)
-
-    def _view(self, part: ArenaSlice) -> npt.NDArray[np.uint32]:
-        offset, width, rows = part
-        return self._arena[offset : offset + rows * width * 4].view(np.uint32).reshape(rows, width)
 
     def run(self, step: abi.Step, pool: ThreadPool, num_threads: int) -> None:
         """Runs one step; afterwards, `logits[i]` are the logits of output i, until the next run.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.ops.cpu.abi import OpKind, Rows
-from sharpi.ops.cpu.program import ArenaSlice, Program, ProgramLimits
+from sharpi.ops.cpu.program import Program, ProgramLimits
 
 ALIGNMENT = 64
 
@@ -98,14 +98,19 @@ class Tape:
         program = Program(self._limits, self._arena, self._alive)
         for kind, params in self._operations:
             program.append(kind, params())
-        program.seal(
-            logits=_arena_slice(logits),
-            routes=[_arena_slice(each) for each in self._routes],
-            router_logits=[_arena_slice(each) for each in self._router_logits],
-            incoming=_arena_slice(self._incoming) if self._incoming else None,
-            hidden=_arena_slice(hidden) if hidden else None,
-        )
+        program.seal_scratch()
+        program.logits = self._view(logits)
+        program.routes = [self._view(each).view(np.int32) for each in self._routes]
+        program.router_logits = [self._view(each) for each in self._router_logits]
+        if self._incoming is not None:
+            program.incoming = self._view(self._incoming)
+        if hidden is not None:
+            program.hidden = self._view(hidden)
         return program
+
+    def _view(self, buffer: Buffer) -> npt.NDArray[np.float32]:
+        rows = self._arena[buffer.offset : buffer.offset + buffer.num_bytes]
+        return rows.view(np.float32).reshape(-1, buffer.width)
 
     def _buffer(self, width: int, rows: Rows = Rows.TOKENS) -> Buffer:
         limits, now = self._limits, len(self._operations)
@@ -147,7 +152,3 @@ class Tape:
             return None
         self._alive.append(array)
         return int(array.ctypes.data)
-
-
-def _arena_slice(buffer: Buffer) -> ArenaSlice:
-    return ArenaSlice(buffer.offset, buffer.width, buffer.num_bytes // (buffer.width * FLOAT_BYTES))

@@ -71,7 +71,7 @@ def test_parts_of_a_split_set_and_a_matrix_that_is_missing() -> None:
 
     tensors = {each.name: each for each in (tensor("gate", 0), tensor("up", 1), tensor("down", 1))}
     parts = (Path("a-00001-of-00002.gguf"), Path("a-00002-of-00002.gguf"))
-    file = GgufFile(parts[0], 3, None, tensors, parts, 0, {})  # type: ignore[arg-type]
+    file = GgufFile(parts[0], 3, None, tensors, parts, 0)  # type: ignore[arg-type]
     layout = read_layout(file, 2)
     assert layout.files == parts
     assert [piece.file for piece in layout.layers[0].pieces] == [0, 1, 1]
