@@ -5,6 +5,7 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sharpi.constraints.constraint import TokenMask, all_but
+from sharpi.tokenizer.reasoning import unfinished
 from sharpi.tokenizer.tokenizer import Tokenizer
 
 # Masks by marker and number of its bytes already seen; freed with the tokenizer.
@@ -32,7 +33,7 @@ class MarkerMatcher:
         """Reads the next token; returns whether it completes the marker, and starts anew then."""
         text = self._spelling[: self._num_seen] + self._tokenizer.token_bytes(token)
         is_complete = self._spelling in text
-        self._num_seen = 0 if is_complete else _overlap(text, self._spelling)
+        self._num_seen = 0 if is_complete else unfinished(text, [self._spelling])
         return is_complete
 
     def exact(self) -> TokenMask:
@@ -50,20 +51,10 @@ def _exact(tokenizer: Tokenizer, marker: bytes, num_seen: int) -> TokenMask:
     masks = _masks_of.setdefault(tokenizer, {})
     mask = masks.get((marker, num_seen))
     if mask is None:
+        begun = marker[:num_seen]
+        texts = (begun + tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size))
         too_long = [
-            token
-            for token in range(tokenizer.vocab_size)
-            if _reaches_beyond(marker[:num_seen] + tokenizer.token_bytes(token), marker)
+            i for i, each in enumerate(texts) if marker in each and not each.endswith(marker)
         ]
         mask = masks[marker, num_seen] = all_but(too_long, tokenizer.vocab_size)
     return mask
-
-
-def _reaches_beyond(text: bytes, marker: bytes) -> bool:
-    return marker in text and not text.endswith(marker)
-
-
-def _overlap(text: bytes, marker: bytes) -> int:
-    """Returns the length of the longest suffix of the text that is a prefix of the marker."""
-    longest = min(len(text), len(marker) - 1)
-    return next((n for n in range(longest, 0, -1) if marker.startswith(text[-n:])), 0)

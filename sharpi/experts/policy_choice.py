@@ -116,7 +116,7 @@ def choose_policy(
     budget = config.load_budget
     if budget is None:
         budget = default_load_budget(shape.num_moe_layers, shape.experts_per_token)
-    ranked = _ranked(profile, shape)
+    ranked = () if profile is None else tuple(map(profile.ranked, range(len(shape.slots))))
     settings = PolicySettings(
         kind,
         shape.num_experts,
@@ -226,9 +226,3 @@ def _warm_pin(config: ExpertConfig, shape: ExpertShape, kind: PolicyKind) -> int
     fewest = min(filter(None, shape.slots), default=0)
     has_many = 2 * fewest >= shape.num_experts
     return shape.experts_per_token if kind is PolicyKind.LRU and has_many else 0
-
-
-def _ranked(profile: "ExpertProfile | None", shape: ExpertShape) -> tuple[tuple[int, ...], ...]:
-    if profile is None:
-        return ()
-    return tuple(profile.ranked(layer) for layer in range(len(shape.slots)))

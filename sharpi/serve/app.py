@@ -10,11 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from sharpi.serve.anthropic import stream as anthropic_routes
 from sharpi.serve.chat.chat_model import ChatModels
-from sharpi.serve.host.metrics import RequestMeter
 from sharpi.serve.host.model_host import ModelHost
 from sharpi.serve.http.access import Access
 from sharpi.serve.http.client_connection import RequestLimits
@@ -53,8 +52,13 @@ def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None =
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
-    log = settings.log if settings.logs_requests else None
-    report = RequestMeter(host.metrics, table.label, log)
+    def report(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        host.metrics.request(table.label(scope), status)
+        if settings.logs_requests:
+            settings.log(
+                f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s {request_id}"
+            )
+
     limits = settings.limits or RequestLimits(host.max_body_bytes)
     guard = RequestGuard(
         inner, settings.access, limits, report, settings.log, table.takes_body, host.admitted

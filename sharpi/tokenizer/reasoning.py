@@ -1,7 +1,7 @@
 """Markers of reasoning and of answers: `<think>` ... `</think>` and those of other families."""
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import AnyStr, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,7 +97,7 @@ def opens_reasoning(prompt: str, markers: ReasoningMarkers = THINK) -> bool:
     return prompt.rstrip().endswith(markers.opening)
 
 
-def unfinished(text: str, markers: Collection[str]) -> int:
+def unfinished(text: AnyStr, markers: Collection[AnyStr]) -> int:
     """Returns the length of the longest suffix of the text that is a prefix of a marker."""
     longest = max(map(len, markers), default=1) - 1
     for length in range(min(len(text), longest), 0, -1):

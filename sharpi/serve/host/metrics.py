@@ -7,12 +7,11 @@ ModelSnapshot.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
-from starlette.types import Scope
 
 from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.serve.host.hosted_model import ExpertCounts, ModelSnapshot
@@ -155,22 +154,6 @@ class AnswerMeter:
         if (drafts := timings.drafts) is not None:
             tokens["checked_draft"].inc(drafts.num_checked)
             tokens["accepted_draft"].inc(drafts.num_accepted)
-
-
-class RequestMeter:
-    """Counts requests by `label` and status, and logs a line for each if `log` is given."""
-
-    def __init__(
-        self, metrics: Metrics, label: Callable[[Scope], str], log: Callable[[str], None] | None
-    ) -> None:
-        self._metrics, self._label, self._log = metrics, label, log
-
-    def __call__(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        """Records a request that has ended."""
-        self._metrics.request(self._label(scope), status)
-        if self._log is not None:
-            place = f"{scope['method']} {scope['path']!r}"
-            self._log(f"{place} {status} {seconds:.3f} s {request_id}")
 
 
 class _ExpertCollector(Collector):
