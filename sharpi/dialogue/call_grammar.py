@@ -37,7 +37,8 @@ class CallGrammar:
         """Returns an expression for exactly this text, with markers as tokens."""
         any_marker = "|".join(map(re.escape, sorted(self._tokens, reverse=True)))
         parts = re.split(f"({any_marker})", text) if any_marker else [text]
-        return " ".join(self._part(part) for part in parts if part)
+        tokens = self._tokens
+        return " ".join(f"<[{tokens[p]}]>" if p in tokens else _quoted(p) for p in parts if p)
 
     def text_until(self, closing: str) -> str:
         """Returns an expression for any text up to and including the first `closing`."""
@@ -77,10 +78,6 @@ class CallGrammar:
         name = f"part_{len(self._rules)}"
         self._rules.append(f"{name}{options}: {body}")
         return name
-
-    def _part(self, part: str) -> str:
-        token = self._tokens.get(part)
-        return _quoted(part) if token is None else f"<[{token}]>"
 
     def text(self, start: str) -> str:
         """Returns the text of the grammar, with `start` as the expression of its start rule."""

@@ -12,7 +12,7 @@ from sharpi.dialogue.call_grammar import CallGrammar
 from sharpi.dialogue.choose_format import choose_format
 from sharpi.dialogue.formats.harmony import FINAL, START, Harmony
 from sharpi.dialogue.history import prepare
-from sharpi.dialogue.template_capabilities import NO_TOOLS, probe_template
+from sharpi.dialogue.template_capabilities import NO_TOOLS, TemplateCapabilities, probe_template
 from sharpi.dialogue.tools import Tool, ToolChoice
 from sharpi.tokenizer.chat_template import ChatFormat
 from sharpi.tokenizer.reasoning import ReasoningMarkers, find_markers, opens_reasoning
@@ -44,17 +44,24 @@ _UNKNOWN = "calls of tools may stay text: this chat template's notation of them 
 _BLANK_LINE = r'("\n" "\n"?)?'  # may follow reasoning
 
 
+def dialogue_format(tokenizer: Tokenizer, chat_format: ChatFormat) -> "DialogueFormat":
+    """Returns a model's dialogue format, from its chat template and vocabulary."""
+    return DialogueFormat(tokenizer, chat_format, probe_template(chat_format))
+
+
 class DialogueFormat:
-    """The dialogue format of a chat template and a vocabulary; it is stateless and thread-safe.
+    """The dialogue format of one model; it is stateless and thread-safe.
 
     `shows_special`: a GenerationRequest must show control tokens, because markers of calls or of
     reasoning are control tokens. `reasoning`: the markers around reasoning; None without any.
     `note`: a line for the user if the notation of the template's calls is not known; else None.
     """
 
-    def __init__(self, tokenizer: Tokenizer, chat_format: ChatFormat) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, chat_format: ChatFormat, capabilities: TemplateCapabilities
+    ) -> None:
         self._tokenizer, self._chat_format = tokenizer, chat_format
-        capabilities = self._capabilities = probe_template(chat_format)
+        self._capabilities = capabilities
         source = chat_format.source + tokenizer.vocabulary.other_templates.get("tool_use", "")
         self.form, is_known = choose_format(tokenizer, source, capabilities.shown_call)
         self.note = None if is_known or not capabilities.shows_tools else _UNKNOWN

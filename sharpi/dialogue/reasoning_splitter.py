@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from sharpi.dialogue.answer_parser import AnswerParser
 from sharpi.dialogue.answer_text import AnswerEvent, AnswerText, Calls, Reasoning, Text
-from sharpi.dialogue.formats.harmony import CHANNEL, Harmony, opens_channels
+from sharpi.dialogue.formats.harmony import CHANNEL, TURN, Harmony
 from sharpi.dialogue.formats.json_calls import JsonCalls
 from sharpi.dialogue.notations import HERMES
 from sharpi.tokenizer.reasoning import KNOWN_MARKERS, THINK, opens_reasoning
@@ -19,7 +19,7 @@ class ReasoningSplitter:
     def __init__(self, prompt: str) -> None:
         source, calls = AnswerText(), Calls(())
         begun = next((each for each in KNOWN_MARKERS if opens_reasoning(prompt, each)), None)
-        form = Harmony() if opens_channels(prompt) else JsonCalls(HERMES)
+        form = Harmony() if prompt.endswith(TURN) else JsonCalls(HERMES)
         reading = form.read_answer(source, calls, begun or THINK, begun is not None)
         self._parser = AnswerParser(source, reading)
 
@@ -44,6 +44,6 @@ def without_channels(text: str) -> str:
     """Returns gpt-oss's answer without reasoning and markers; other text is unchanged."""
     if CHANNEL not in text:
         return text
-    splitter = ReasoningSplitter("<|start|>assistant")
+    splitter = ReasoningSplitter(TURN)
     pieces = [*splitter.feed(text), *splitter.flush()]
     return "".join(text for kind, text in pieces if kind == "answer").strip()

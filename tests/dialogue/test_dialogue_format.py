@@ -8,7 +8,7 @@ import pytest
 from answers import CLOCK, FORMS, TOOLS, WEATHER, is_accepted, joined, small_tokenizer
 
 from sharpi.dialogue.choose_format import FORMATS
-from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.dialogue_format import DialogueFormat, dialogue_format
 from sharpi.dialogue.formats.harmony import ANALYSIS
 from sharpi.dialogue.tools import ToolChoice
 from sharpi.errors import TemplateError
@@ -104,7 +104,7 @@ RESULTS = [
 
 def dialogue(template: str | None, **tokens: Any) -> DialogueFormat:
     tokenizer = small_tokenizer(template=template, **tokens)
-    return DialogueFormat(tokenizer, chat_format(tokenizer))
+    return dialogue_format(tokenizer, chat_format(tokenizer))
 
 
 @pytest.mark.parametrize(
@@ -411,5 +411,5 @@ def test_grammar_only_where_a_call_is_required() -> None:
 
 def test_chatml_fallback() -> None:
     tokenizer = small_tokenizer(control=("<|im_start|>",))
-    format_ = DialogueFormat(tokenizer, ChatFormat("chatml", CHATML))
+    format_ = dialogue_format(tokenizer, ChatFormat("chatml", CHATML))
     assert "# Tools" in format_.render([USER], tools=TOOLS)

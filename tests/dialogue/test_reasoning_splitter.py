@@ -2,7 +2,6 @@
 
 import pytest
 
-from sharpi.dialogue.formats.harmony import opens_channels
 from sharpi.dialogue.reasoning_splitter import ReasoningSplitter, without_channels
 
 REASONING = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
@@ -49,5 +48,10 @@ def test_answer_alone() -> None:
 
 
 def test_prompts_that_open_channels() -> None:
-    assert opens_channels("<|end|><|start|>assistant")
-    assert not opens_channels("<|im_start|>assistant\n")
+    for prompt, kinds in (
+        ("<|end|><|start|>assistant", ["reasoning", "answer"]),
+        ("x", ["answer"]),
+    ):
+        splitter = ReasoningSplitter(prompt)
+        pieces = [*splitter.feed(REASONING + ANSWER), *splitter.flush()]
+        assert list(dict.fromkeys(kind for kind, _ in pieces)) == kinds

@@ -7,7 +7,7 @@ import pytest
 from answers import TOOLS, joined, small_tokenizer
 
 from sharpi.dialogue.choose_format import FORMATS
-from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.tokenizer.chat_template import chat_format
 
 _FRAME = (
@@ -196,7 +196,7 @@ def test_a_call_is_read_back(name: str) -> None:
     calls = f"{before}{{% for c in m.tool_calls %}}{each}{{% endfor %}}{after}"
     template = _FRAME.replace("CALLS", calls)
     tokenizer = small_tokenizer(template=template)
-    dialogue = DialogueFormat(tokenizer, chat_format(tokenizer))
+    dialogue = dialogue_format(tokenizer, chat_format(tokenizer))
     assert (dialogue.form.name, dialogue.note) == (name.partition(" with ")[0], None)
     for wanted in (CALLS[:1], CALLS[1:], CALLS):
         prompt = dialogue.render([{"role": "user", "content": "Hi"}, message(wanted)], tools=TOOLS)
@@ -218,6 +218,6 @@ def test_every_family_is_tried() -> None:
 def test_a_notation_that_is_not_known_is_said_to_be_so() -> None:
     calls = "{% for c in m.tool_calls %}(call {{ c.function.name }} {{ args(c) }}){% endfor %}"
     tokenizer = small_tokenizer(template=_FRAME.replace("CALLS", calls))
-    dialogue = DialogueFormat(tokenizer, chat_format(tokenizer))
+    dialogue = dialogue_format(tokenizer, chat_format(tokenizer))
     assert dialogue.note is not None
     assert next(dialogue.facts()) == ("tool calls", dialogue.note)

@@ -183,7 +183,7 @@ def _tokenizer_rows(summary: "FileSummary") -> Iterator[Row]:
 
 def _template_rows(metadata: "Metadata") -> Iterator[Row]:
     """Yields what the chat template holds; nothing without one, or if its tokenizer is unknown."""
-    from sharpi.dialogue.dialogue_format import DialogueFormat
+    from sharpi.dialogue.dialogue_format import dialogue_format
     from sharpi.tokenizer.chat_template import chat_format
     from sharpi.tokenizer.tokenizer import load_tokenizer
 
@@ -191,7 +191,7 @@ def _template_rows(metadata: "Metadata") -> Iterator[Row]:
         return
     with suppress(SharpiError):
         tokenizer = load_tokenizer(metadata)
-        yield from DialogueFormat(tokenizer, chat_format(tokenizer)).facts()
+        yield from dialogue_format(tokenizer, chat_format(tokenizer)).facts()
 
 
 def _tensor_lines(summary: "FileSummary") -> list[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from sharpi.tokenizer.reasoning import ReasoningMarkers
 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 _CONSTRAIN, _CALL, _RETURN = "<|constrain|>", "<|call|>", "<|return|>"
+TURN = f"{START}assistant"
 FINAL = f"{CHANNEL}final{MESSAGE}"
 _ANALYSIS = f"{CHANNEL}analysis"
 ANALYSIS = ReasoningMarkers(_ANALYSIS + MESSAGE, END)
@@ -34,7 +35,7 @@ class Harmony(ToolFormat):
     reasoning = ANALYSIS
 
     def __init__(self) -> None:
-        between, signs = f"{_CALL}{START}assistant", (CHANNEL, MESSAGE)
+        between, signs = _CALL + TURN, (CHANNEL, MESSAGE)
         notation = Notation(name="gpt-oss", between=between, is_single=True, signs=signs)
         super().__init__(notation, written=(START, CHANNEL, MESSAGE, END, _CONSTRAIN))
 
@@ -69,7 +70,7 @@ class Harmony(ToolFormat):
         return f"{grammar.literal(_begun(tool.name))} {grammar.arguments(tool)}"
 
     def expression(self, grammar: CallGrammar, tools: Sequence[Tool], parallel: bool) -> str:
-        start = grammar.literal(f"{START}assistant")
+        start = grammar.literal(TURN)
         return f"({start})? {super().expression(grammar, tools, parallel)}"
 
 
@@ -109,8 +110,3 @@ def _read_message(source: AnswerText, calls: Calls, header: str) -> Steps[str | 
             yield from pass_value(source, calls.arguments)
     event = Reasoning if _ANALYSIS in header else Text
     return (yield from source.emit_until(_BODY_MARKERS, event))
-
-
-def opens_channels(prompt: str) -> bool:
-    """Returns whether a prompt ends where the model has to choose a channel of the answer."""
-    return prompt.endswith(f"{START}assistant")

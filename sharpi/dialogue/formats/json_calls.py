@@ -12,6 +12,8 @@ from sharpi.dialogue.python_call import LIST_OPENINGS, read_any_calls
 from sharpi.dialogue.tool_format import ToolFormat
 from sharpi.dialogue.tools import Tool
 
+LIST_BEGIN = "<|tool_call_start|>"  # of LFM2
+
 
 class JsonCalls(ToolFormat):
     """Reads and writes calls in a JsonNotation.
@@ -50,9 +52,6 @@ class JsonCalls(ToolFormat):
         quoted, form = json.dumps(tool.name, ensure_ascii=False), self.notation
         begun = grammar.literal(f'{{"{form.name_key}": {quoted}, "{form.arguments_key}": ')
         return f'{begun} {grammar.arguments(tool)} "}}"'
-
-
-LIST_BEGIN = "<|tool_call_start|>"
 
 
 class PythonCalls(JsonCalls):

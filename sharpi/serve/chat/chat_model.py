@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from sharpi.constraints.answer_part import HARMONY_TURN
 from sharpi.constraints.grammars import Grammars
-from sharpi.dialogue.dialogue_format import DialogueFormat
+from sharpi.dialogue.dialogue_format import dialogue_format
 from sharpi.dialogue.formats.harmony import FINAL
 from sharpi.engine.engine import Engine
 from sharpi.errors import GrammarError
@@ -47,7 +47,7 @@ class ChatModel:
     ) -> None:
         self.tokenizer, self.limit = tokenizer, limit
         self.grammars = grammars or Grammars(tokenizer)
-        self.dialogue = DialogueFormat(tokenizer, chat_format)
+        self.dialogue = dialogue_format(tokenizer, chat_format)
         self.memory = PromptMemory(limit)
         self._contents = PlainContents(tokenizer)
 
