@@ -17,8 +17,7 @@ import typer
 from sharpi.cli.output.download_display import fetch
 from sharpi.cli.output.terminal import confirm, print_note, stdin_is_terminal
 from sharpi.errors import HubError, ModelFileError, SharpiError, UsageError, close_matches
-from sharpi.hub.catalogue import approximate_bytes, find_entry
-from sharpi.hub.model_name import ModelName, read_name, require_name
+from sharpi.hub.catalogue import ModelName, approximate_bytes, find_entry, read_name, require_name
 from sharpi.units import format_bytes
 
 

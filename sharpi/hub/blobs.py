@@ -13,7 +13,7 @@ from huggingface_hub.utils import WeakFileLock
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 from sharpi.hub.repository import RemoteFile
 from sharpi.system.process import Closing
 from sharpi.units import format_bytes

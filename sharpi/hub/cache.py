@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from sharpi.errors import HubError, close_matches
+from sharpi.hub.catalogue import ModelName
 from sharpi.hub.choice import Variant, choose, find_variants
-from sharpi.hub.model_name import ModelName
 
 
 class CachedFile(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from sharpi.errors import HubError, did_you_mean
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 
 _SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.*?)-?(?P<number>\d{5})-of-(?P<count>\d{5})", re.DOTALL)

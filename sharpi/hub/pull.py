@@ -14,8 +14,8 @@ from msgspec import Struct
 from sharpi.errors import HubError
 from sharpi.hub.blobs import Blobs, PartialFile, Watcher
 from sharpi.hub.cache import MAIN, Cache, look_up
+from sharpi.hub.catalogue import ModelName
 from sharpi.hub.choice import Variant, choose, find_variants
-from sharpi.hub.model_name import ModelName
 from sharpi.hub.repository import RemoteFile, UnreachableError, ask, hub_errors
 
 _RANGE_BYTES = 16 << 30  # bytes of one request: content networks do not serve more than 50 GB

@@ -19,7 +19,7 @@ from huggingface_hub.utils import get_session
 from msgspec import Struct
 
 from sharpi.errors import HubError
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 
 _MAX_CLOSE = 3
 _SEARCH_SECONDS = 5.0

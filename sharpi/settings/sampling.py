@@ -1,4 +1,4 @@
-"""The settings of one answer: sampler and length; names and defaults are llama.cpp's."""
+"""The settings of answers: sampler, length, conversation and form; names are llama.cpp's."""
 
 from typing import Annotated, ClassVar
 
@@ -100,3 +100,40 @@ class GenerationRequest(Struct, frozen=True):
     # The number of best tokens reported with each token; None reports no logprobs at all.
     num_logprobs: int | None = None
     shows_special: bool = False  # control tokens are part of the text, except the end token
+
+
+class ConversationOptions(Struct, frozen=True):
+    """The options for the chat template, and for printing prompts and statistics."""
+
+    GROUP: ClassVar = "Conversation"
+
+    raw: Annotated[bool, Option("--raw", "Continue the text without the chat template.")] = False
+    system: Annotated[
+        str | None, Option("-sys --system --system-prompt TEXT", "The system message.")
+    ] = None
+    verbose_prompt: Annotated[
+        bool, Option("--verbose-prompt", "Print each prompt and its tokens to stderr.")
+    ] = False
+    verbose: Annotated[
+        bool,
+        Option("-v --verbose", "Print what each kind of draft gained. (The version: `sharpi -v`.)"),
+    ] = False
+    think: Annotated[
+        bool | None,
+        Option("--think/--no-think", "Turn reasoning on or off.", default="the template's"),
+    ] = None
+
+
+class ConstraintOptions(Struct, frozen=True):
+    """The schema or grammar that every answer must match."""
+
+    GROUP: ClassVar = "Structured output"
+
+    json_schema: Annotated[
+        str | None, Option("--json-schema FILE", "Answer in JSON that follows the schema in FILE.")
+    ] = None
+    json_object: Annotated[bool, Option("--json-object", "Answer with a JSON object.")] = False
+    grammar: Annotated[
+        str | None,
+        Option("--grammar FILE", "Follow the grammar in FILE: GBNF, or llguidance's Lark."),
+    ] = None

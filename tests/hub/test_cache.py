@@ -8,7 +8,7 @@ from cache_folder import write_model, write_partial
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache, look_up
-from sharpi.hub.model_name import require_name
+from sharpi.hub.catalogue import require_name
 
 REPO = "org/tiny-GGUF"
 OLD, NEW = "0" * 40, "1" * 40

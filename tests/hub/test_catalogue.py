@@ -5,13 +5,14 @@ import pytest
 from sharpi.hub.catalogue import (
     BITS,
     CATALOGUE,
+    ModelName,
     approximate_bytes,
     entries_like,
     find_entry,
+    read_name,
     short_names,
     short_names_of,
 )
-from sharpi.hub.model_name import ModelName, read_name
 
 
 def test_names_are_short_and_differ() -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharpi.errors import HubError
+from sharpi.hub.catalogue import require_name
 from sharpi.hub.choice import choose, find_variants
-from sharpi.hub.model_name import require_name
 
 UNSLOTH = ("UD-Q4_K_XL", "UD-Q2_K_XL", "Q4_K_M", "Q4_K_S", "Q8_0", "BF16")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sharpi.errors import UsageError
-from sharpi.hub.model_name import ModelName, read_name, require_name
+from sharpi.hub.catalogue import ModelName, read_name, require_name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from stand_in import Refusal, StandIn, checksum
 
 from sharpi.errors import HubError
 from sharpi.hub.cache import Cache
-from sharpi.hub.model_name import require_name
+from sharpi.hub.catalogue import require_name
 from sharpi.hub.pull import Pulled, Puller
 
 REPO = "org/tiny-GGUF"

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from sharpi.errors import UsageError, did_you_mean
 from sharpi.settings import GenerationRequest, SamplingParams
-from sharpi.settings.conversation import ConversationOptions
 from sharpi.settings.option import Field, all_fields
+from sharpi.settings.sampling import ConversationOptions
 
 _OF_CONVERSATION = "think"
 INDENT = 26  # the column at which the meanings begin in a list of settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sharpi.cli.chat.prompt import ConstrainedAnswers, has_no_template, opening_ids, show_prompt
 from sharpi.errors import TemplateError, UsageError
 from sharpi.settings import GenerationRequest
-from sharpi.settings.conversation import ConversationOptions
+from sharpi.settings.sampling import ConversationOptions
 from sharpi.system.files import write_atomically
 
 if TYPE_CHECKING:

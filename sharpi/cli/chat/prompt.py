@@ -10,7 +10,7 @@ from sharpi.cli.inputs import text_of_file
 from sharpi.cli.output.terminal import print_note, print_stderr
 from sharpi.cli.run_config import OptionSources
 from sharpi.errors import GrammarError, UsageError
-from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
+from sharpi.settings.sampling import ConstraintOptions, ConversationOptions
 
 if TYPE_CHECKING:
     from sharpi.constraints.constraint import Constraint

@@ -20,7 +20,7 @@ from sharpi.cli.output.terminal import (
     strip_controls,
 )
 from sharpi.errors import HubError, UsageError, did_you_mean
-from sharpi.hub.model_name import ModelName, require_name
+from sharpi.hub.catalogue import ModelName, require_name
 from sharpi.settings.option import Option, local_option
 from sharpi.units import format_bytes, format_time
 

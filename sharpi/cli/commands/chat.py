@@ -17,8 +17,8 @@ from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.termination import exiting_on_ctrl_c
 from sharpi.errors import UsageError
 from sharpi.settings import GenerationRequest, RunConfig
-from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 from sharpi.settings.option import Option, local_option
+from sharpi.settings.sampling import ConstraintOptions, ConversationOptions
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine

@@ -40,8 +40,8 @@ from sharpi.cli.output.terminal import print_stderr, word_wrap
 from sharpi.cli.run_config import OptionSources, complete
 from sharpi.cli.termination import INTERRUPTED
 from sharpi.settings import GenerationRequest, RunConfig
-from sharpi.settings.conversation import ConstraintOptions, ConversationOptions
 from sharpi.settings.option import Option
+from sharpi.settings.sampling import ConstraintOptions, ConversationOptions
 
 if TYPE_CHECKING:
     from sharpi.engine.engine import Engine, Generation

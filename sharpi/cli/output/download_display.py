@@ -10,7 +10,7 @@ import typer
 
 from sharpi.cli.output.terminal import print_note, print_stderr
 from sharpi.cli.termination import INTERRUPTED
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 from sharpi.units import format_bytes
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ pytest.importorskip("pyte")
 pytest.importorskip("prompt_toolkit")
 from terminal import FAKE_ENGINE, SHARPI, Terminal, typed_in
 
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 
 CHAT = (*FAKE_ENGINE, "chat", "m.gguf")
 ANSWERS = json.dumps([["First."], ["Second."], ["Third."], ["Fourth."]])

@@ -11,7 +11,7 @@ from sharpi.cli.chat.conversation import Conversation, Transcript
 from sharpi.engine.loader import load_engine
 from sharpi.engine.prompt_cache.cache_folder import AnswerIds, answer_file
 from sharpi.settings import GenerationRequest, RunConfig, SamplingParams
-from sharpi.settings.conversation import ConversationOptions
+from sharpi.settings.sampling import ConversationOptions
 
 LETTER = FakeTokenizer().encode("a", add_bos=False, parse_special=False)[0] - ord("a")
 

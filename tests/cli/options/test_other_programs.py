@@ -9,7 +9,7 @@ from fake_engine import FakeEngine
 
 from sharpi.cli import other_programs
 from sharpi.cli.program import load_command
-from sharpi.hub.model_name import ModelName
+from sharpi.hub.catalogue import ModelName
 
 _TABLE = tomllib.loads(Path(other_programs.__file__).with_suffix(".toml").read_text("utf-8"))
 
