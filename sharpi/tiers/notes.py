@@ -1,6 +1,6 @@
 """Writes what a plan tells the user: notes, slots and reasons for tiers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sharpi.hardware.info import HardwareInfo
 from sharpi.settings import RunConfig
@@ -110,22 +110,22 @@ def layer_reason(layer: LayerPlan, num_used: int, *, is_kept_off: bool) -> str:
 
 
 def slot_notes(plan: TierPlan, *, is_limited: bool = False) -> Iterator[str]:
-    """Yields a line for each tier with slots; the line of the fastest tier has the plan's status.
+    """Yields a line for each tier with slots; the first says how many are recommended.
 
-    There are no lines without slots, that is, if all experts are in RAM or for a dense model.
     `is_limited`: the user requested a number of slots.
     """
-    on_gpu = [layer for layer in plan.layers if _may_have_slots_on_gpu(layer)]
-    in_ram = [layer for layer in plan.layers if layer.experts is Tier.DISK]
+    on_gpu = {each: each.vram_slots for each in plan.layers if _may_have_slots_on_gpu(each)}
+    in_ram = {each: each.ram_slots for each in plan.layers if each.experts is Tier.DISK}
+    elsewhere = "in RAM" if plan.is_mapped else "in RAM or on disk"
     status = f"; {_status(plan, is_limited=is_limited)}"
-    if on_gpu:
-        elsewhere = "in RAM" if plan.is_mapped else "in RAM or on disk"
-        counts = [layer.vram_slots for layer in on_gpu]
-        yield _line(plan, Tier.VRAM, on_gpu, counts, f"the others are {elsewhere}") + status + ")"
-        status = ""
-    if in_ram:
-        counts = [layer.ram_slots for layer in in_ram]
-        yield _line(plan, Tier.RAM, in_ram, counts, "the others are read from disk") + status + ")"
+    for tier, slots, others in (
+        (Tier.VRAM, on_gpu, elsewhere),
+        (Tier.RAM, in_ram, "read from disk"),
+    ):
+        if slots:
+            size = format_bytes(plan.bytes_in(tier, Purpose.SLOTS))
+            yield f"{_line(tier, slots, others)} ({size}{status})"
+            status = ""
 
 
 def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
@@ -134,17 +134,14 @@ def _may_have_slots_on_gpu(layer: LayerPlan) -> bool:
     return layer.num_experts > 0 and layer.dense_weights is Tier.VRAM and has_room
 
 
-def _line(
-    plan: TierPlan, tier: Tier, layers: Sequence[LayerPlan], slots: Sequence[int], others: str
-) -> str:
-    """Returns the line on one tier, without the last bracket; `others` have no slot."""
-    few, many, most = min(slots), max(slots), max(layer.num_experts for layer in layers)
-    number = str(few) if few == many else f"{few} to {many}"
-    size = format_bytes(plan.bytes_in(tier, Purpose.SLOTS))
+def _line(tier: Tier, slots: Mapping[LayerPlan, int], others: str) -> str:
+    """Returns how many experts of each layer have slots in a tier; `others` are elsewhere."""
+    few, many, most = min(slots.values()), max(slots.values()), max(e.num_experts for e in slots)
     if few == most:
-        return f"all {most} experts of each layer have a slot in {tier.name} ({size}"
-    have = "has" if number == "1" else "have"
-    return f"{number} of a layer's {most} experts {have} a slot in {tier.name}, {others} ({size}"
+        return f"all {most} experts of each layer have a slot in {tier.name}"
+    number = str(few) if few == many else f"{few} to {many}"
+    have = "has a slot" if number == "1" else "have a slot"
+    return f"{number} of a layer's {most} experts {have} in {tier.name}, the others are {others}"
 
 
 def _status(plan: TierPlan, *, is_limited: bool) -> str:

@@ -19,36 +19,26 @@ OfAllRanks = Annotated[T, _OF_ALL_RANKS]
 
 
 class EngineSettings(Struct, frozen=True):
-    """The settings by which a loaded model is computed.
-
-    Activations are rounded to `rounding`. One pass has at most `batch_size` tokens. `kv_types`: the
-    types of keys and values in the KV cache. A step has at most `num_parallel` sequences, which
-    share `num_kv_pages` pages; 0 stands for the pages of one context. `places`: the cores of each
-    thread of the pool; if empty, threads run anywhere. `capacity_factor` limits a GPU's rows for
-    routed tokens; None leaves room for all. A step checks at most `max_drafts` drafts of all
-    sequences together. Each head keeps `kv_keep` positions of a longer prompt; 0 keeps all.
-    Sliding-window layers, of at most `window` positions, have memory for `window_pages` pages of
-    keys and values; 0 stands for all pages.
-    """
+    """The settings by which a loaded model is computed."""
 
     context_size: OfAllRanks[int]
-    batch_size: OfAllRanks[int]
-    rounding: OfAllRanks[Rounding]
+    batch_size: OfAllRanks[int]  # tokens of one pass, at most
+    rounding: OfAllRanks[Rounding]  # of activations
     instruction_set: str
     num_threads: int
     num_batch_threads: int
     notes: tuple[str, ...] = ()
     kv_notes: tuple[str, ...] = ()  # on a type of keys and values that was chosen
     kv_types: OfAllRanks[KvTypes] = KvTypes()
-    kv_keep: int = 0
-    window: int = 0
-    window_pages: OfAllRanks[int] = 0
-    num_parallel: OfAllRanks[int] = 1
-    num_kv_pages: OfAllRanks[int] = 0
-    capacity_factor: float | None = None
+    kv_keep: int = 0  # positions of a longer prompt that each head keeps; 0: all
+    window: int = 0  # the most positions of a sliding-window layer
+    window_pages: OfAllRanks[int] = 0  # pages of keys and values of such a layer; 0: all
+    num_parallel: OfAllRanks[int] = 1  # sequences of one step, at most
+    num_kv_pages: OfAllRanks[int] = 0  # pages that they share; 0: those of one context
+    capacity_factor: float | None = None  # of a GPU's rows for routed tokens; None: room for all
     disabled: tuple[Feature, ...] = ()  # what is switched off to find a fault
-    places: tuple[ThreadPlace, ...] = ()
-    max_drafts: OfAllRanks[int] = 0
+    places: tuple[ThreadPlace, ...] = ()  # the cores of each thread; empty: threads run anywhere
+    max_drafts: OfAllRanks[int] = 0  # that a step checks, of all sequences together
 
     @property
     def num_outputs(self) -> int:

@@ -160,10 +160,8 @@ class SlashCommands:
         used, size = conversation.num_tokens, conversation.engine.context_size
         print_stderr(f"{self._messages()}, {used} of {size} tokens of context in use")
         if conversation.timings is not None:
-            speeds, drafts = verbose_lines(conversation.timings)
-            for part in speeds.split("), "):
-                print_stderr(part if part.startswith("first") else f"{part})")
-            print_stderr(drafts)
+            for line in verbose_lines(conversation.timings):
+                print_stderr(line)
 
     def _experts(self, rest: str) -> None:
         stats = self._conversation.engine.expert_stats()

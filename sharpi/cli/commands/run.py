@@ -89,7 +89,9 @@ def run(
         generation = engine.session().generate(whole.ids, request, constraint=constraint)
         with logged_run(generation, text, conversation.system, path, is_wanted=not no_log):
             if as_json:
-                is_complete = _print_json(config, whole, generation)
+                is_complete = collect(generation)
+                record = _record(config, whole, generation, is_complete)
+                print(json.dumps(record, ensure_ascii=False))
             else:
                 is_complete = _print_text(
                     engine,
@@ -120,12 +122,6 @@ def _print_text(
             print_stderr(line)
         if (compared := engine.against_plan(timings)) is not None:
             print_stderr(compared)
-    return is_complete
-
-
-def _print_json(config: RunConfig, prompt: Prompt, generation: "Generation") -> bool:
-    is_complete = collect(generation)
-    print(json.dumps(_record(config, prompt, generation, is_complete), ensure_ascii=False))
     return is_complete
 
 
