@@ -1,6 +1,7 @@
 // An indexer: scores all earlier positions by small keys of its own, and chooses those that a
 // token's attention reads.
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "attention/attend_span.h"
@@ -25,6 +26,8 @@ uint32_t rank_of(float score) {
   memcpy(&bits, &positive, sizeof bits);
   return bits >> 31 ? ~bits : bits | 1u << 31;
 }
+
+constexpr int kBinShift = 52, kBins = 1 << 12;  // keys by their first bits
 
 class Indexer {
  public:
@@ -77,20 +80,36 @@ class Indexer {
   void choose(const Step& step, int token, int choice, const float* scores) const {
     const int end = step.slot(token) + 1, blocks = (end - 1) / p_.block + 1;
     thread_local std::vector<uint64_t> keys;
+    std::array<int, kBins> counts{};
     keys.resize(size_t(blocks));
     for (int b = 0; b < blocks; b++) {
       const int first = b * p_.block, count = std::min(p_.block, end - first);
       const uint32_t rank =
           b >= blocks - p_.local ? UINT32_MAX : rank_of(best(scores + first, count));
       keys[b] = uint64_t(rank) << 32 | uint32_t(~b);
+      counts[keys[b] >> kBinShift]++;
     }
-    std::nth_element(keys.begin(), keys.begin() + p_.count - 1, keys.end(), std::greater<>());
+    const uint64_t least = least_chosen(keys, counts);
     int32_t* out = p_.blocks + (size_t(token) * choices_ + choice) * p_.count;
-    for (int i = 0; i < p_.count; i++) out[i] = int32_t(~uint32_t(keys[i]));
-    std::sort(out, out + p_.count);
+    for (int b = 0; b < blocks; b++)
+      if (keys[b] >= least) *out++ = b;
   }
 
  private:
+  // Returns the smallest of the largest keys. `counts`: how many keys have the same first bits;
+  // only those of one such bin are put in order.
+  uint64_t least_chosen(const std::vector<uint64_t>& keys,
+                        const std::array<int, kBins>& counts) const {
+    int left = p_.count, bin = kBins - 1;
+    for (; left > counts[bin]; bin--) left -= counts[bin];
+    thread_local std::vector<uint64_t> own;
+    own.clear();
+    for (const uint64_t key : keys)
+      if (int(key >> kBinShift) == bin) own.push_back(key);
+    std::nth_element(own.begin(), own.begin() + left - 1, own.end(), std::greater<>());
+    return own[size_t(left) - 1];
+  }
+
   // Returns the largest of a block's scores.
   static float best(const float* scores, int count) {
     constexpr int kLanes = 8;
