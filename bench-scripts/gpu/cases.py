@@ -14,14 +14,14 @@ from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
-from sharpi.ops.cuda.launchers.elementwise import sigmoid
+from sharpi.ops.cuda.launchers.elementwise import unary
 from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.launchers.experts.route import route
 from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorder.attention_calls import TILED_HEADS
-from sharpi.ops.interface import Activation, AttentionShape, Router
+from sharpi.ops.interface import Activation, AttentionShape, Router, Unary
 from sharpi.settings import KvType, KvTypes
 
 _FLOAT, _INT = 4, 4
@@ -186,7 +186,7 @@ def _attention(device: Device, kv_type: KvType, context: int, s: Sizes) -> Case:
 def small_cases(device: Device, s: Sizes) -> Iterator[Case]:
     """Yields cases of small kernels; the first of them measures the cost of a launch."""
     one = upload(device, np.zeros(1, np.float32))
-    yield Case("smallest", "1 value", 1, 0, [sigmoid(one, count=1)])
+    yield Case("smallest", "1 value", 1, 0, [unary(one, Unary.SIGMOID, count=1)])
     router = make_arena(device, QuantType.F32, s.experts, s.hidden, s.arena_bytes, 1)
     for tokens in s.batches:
         yield _matvec(device, router, tokens)

@@ -38,8 +38,7 @@ int add(Program& program, OpKind kind, const void* params, size_t bytes) {
     case OpKind::Experts: return add(program, params, bytes, add_experts);
     case OpKind::AddScaled: return add(program, params, bytes, add_add_scaled);
     case OpKind::Gather: return add(program, params, bytes, add_gather);
-    case OpKind::Sigmoid: return add(program, params, bytes, add_sigmoid);
-    case OpKind::SoftCap: return add(program, params, bytes, add_soft_cap);
+    case OpKind::Unary: return add(program, params, bytes, add_unary);
     case OpKind::Acquire: return add(program, params, bytes, add_acquire);
     case OpKind::PredictRoutes: return add(program, params, bytes, add_predict_routes);
     case OpKind::LayerNorm: return add(program, params, bytes, add_layer_norm);

@@ -20,6 +20,7 @@ from sharpi.model.feed_forward.feed_forward_settings import (
     FeedForwardSettings,
     read_activations,
     read_router,
+    read_xielu,
 )
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.attention import AttentionSettings
@@ -27,7 +28,7 @@ from sharpi.model.mixers.attention_reader import read_windows
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.mixers import read_head_mixer, read_mixers
 from sharpi.model.spec import ArchitectureSpec, load_spec
-from sharpi.ops.interface import AttentionShape, Ops, Scoring, X
+from sharpi.ops.interface import AttentionShape, Ops, Scoring, Unary, X
 from sharpi.ops.recurrent import RecurrentShape
 
 ASSISTANT = "gemma4-assistant"
@@ -179,7 +180,9 @@ class ModelConfig(Struct, frozen=True):
         """Returns the logits (vocabulary,) with the model's scale and soft cap applied."""
         if self.logit_scale != 1.0:
             logits = ops.scale(logits, self.logit_scale)
-        return ops.soft_cap(logits, self.final_soft_cap) if self.final_soft_cap else logits
+        if not self.final_soft_cap:
+            return logits
+        return ops.unary(logits, Unary.SOFT_CAP, self.final_soft_cap)
 
     @property
     def rope_width(self) -> int:
@@ -218,6 +221,7 @@ def read_config(file: GgufFile) -> ModelConfig:
             router=read_router(reader, spec, is_corrected),
             weighs_input=spec.weighs_expert_input,
             gated=spec.gates_feed_forward,
+            xielu=read_xielu(reader),
             norm="attn_norm" if spec.has_one_branch or spec.is_parallel else "ffn_norm",
             has_norm=spec.norms_branches,
             post_norm_epsilon=spec.post_norm_epsilon or epsilon,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sharpi.model.feed_forward.feed_forward import FeedForward
 from sharpi.model.mixers.mixer import Mixer, SideBySide
 from sharpi.model.mixers.rope import Angles
-from sharpi.model.norm import Branch, Norm, load_norm
+from sharpi.model.norm import Branch, Norm, load_norm, project
 from sharpi.model.tensors import TensorSource
 from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, X
 
@@ -98,7 +98,7 @@ class Layer(Struct, frozen=True):
 
         def compute(h: X, residual: X | None, scale: float) -> X:
             for part in parts:
-                residual = _add(ops, part.mix(ops, h, angles), part.output, residual, scale)
+                residual = project(ops, part.mix(ops, h, angles), part.output, residual, scale)
             assert residual is not None
             return residual
 
@@ -128,11 +128,3 @@ class Layer(Struct, frozen=True):
     def experts(self) -> ExpertWeights | None:
         """The weights of the routed experts; None in a layer without them."""
         return None if self.feed_forward is None else self.feed_forward.experts
-
-
-def _add(ops: Ops[X], mixed: X, output: Matrix, residual: X | None, scale: float) -> X:
-    """Returns residual + scale * (output mixed), or the product alone without a residual."""
-    if residual is not None:
-        return ops.linear_add(mixed, output, residual, scale)
-    (projected,) = ops.linear(mixed, [output])
-    return projected

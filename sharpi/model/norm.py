@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import FloatArray, Ops, X
+from sharpi.ops.interface import FloatArray, Matrix, Ops, X
 
 
 class Norm(Struct, frozen=True):
@@ -77,3 +77,11 @@ class Branch(Struct, frozen=True):
         if self.post_norm is None:
             return compute(h, x, self.scale)
         return ops.add(x, self.post_norm.apply(ops, compute(h, None, 1.0)), self.scale)
+
+
+def project(ops: Ops[X], x: X, matrix: Matrix, residual: X | None, scale: float) -> X:
+    """Returns residual + scale * (matrix x), or the product alone without a residual."""
+    if residual is not None:
+        return ops.linear_add(x, matrix, residual, scale)
+    (projected,) = ops.linear(x, [matrix])
+    return projected

@@ -46,6 +46,15 @@ class Activation(IntEnum):
     LIMITED_SILU_16 = 8
 
 
+class Unary(IntEnum):
+    """A function of single values; the native library uses the same numbers."""
+
+    SIGMOID = 0
+    SOFT_CAP = 1
+    CLAMP = 2
+    XIELU = 3
+
+
 class Scoring(IntEnum):
     """The function that turns router logits into scores; the native library uses the same numbers.
 
@@ -289,11 +298,13 @@ class Ops(Protocol[X]):
     def scale(self, x: X, factor: float) -> X:
         """Computes factor * x."""
 
-    def sigmoid(self, x: X) -> X:
-        """Computes 1 / (1 + e^-x)."""
+    def unary(self, x: X, function: Unary, *parameters: float) -> X:
+        """Computes a function of each value of x.
 
-    def soft_cap(self, x: X, cap: float) -> X:
-        """Computes cap * tanh(x / cap)."""
+        SIGMOID: 1 / (1 + e^-x). SOFT_CAP (cap): cap tanh(x / cap). CLAMP (limit): x within -limit
+        to limit. XIELU (a, b, c, d; arXiv 2411.13010): a x^2 + c x above 0, and elsewhere
+        b (e^min(x, d) - 1 - x) + c x.
+        """
 
     def select_outputs(self, x: X) -> X:
         """Selects the rows of x for tokens whose logits are requested."""

@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 from msgspec.structs import replace
 
-from sharpi.ops.interface import Activation, FloatArray, Matrix, StackedMatrix
+from sharpi.ops.interface import Activation, FloatArray, Matrix, StackedMatrix, Unary
 
 
 def dequantise(weight: Matrix | StackedMatrix) -> FloatArray:
@@ -90,3 +90,17 @@ def activate(kind: Activation, x: FloatArray) -> FloatArray:
     else:
         y = 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5))
     return np.asarray(y, dtype=np.float32)
+
+
+def unary(
+    x: FloatArray, function: Unary, a: float = 0, b: float = 0, c: float = 0, d: float = 0
+) -> FloatArray:
+    """Computes a function of single values; see Ops.unary."""
+    if function is Unary.SIGMOID:
+        return sigmoid(x)
+    if function is Unary.SOFT_CAP:
+        return np.asarray(a * np.tanh(x / np.float32(a)), np.float32)
+    if function is Unary.CLAMP:
+        return np.clip(x, np.float32(-a), np.float32(a))
+    below = b * (np.expm1(np.minimum(x, np.float32(d))) - x)
+    return np.asarray(np.where(x > 0, a * x * x, below) + c * x, np.float32)

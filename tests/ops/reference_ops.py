@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from reference_attention import ReferenceAttention
-from reference_numbers import dequantise, dequantise_expert, gated, sigmoid, softmax
+from reference_numbers import dequantise, dequantise_expert, gated, sigmoid, softmax, unary
 from reference_recurrent import ReferenceRecurrent
 
 from sharpi.ops.interface import (
@@ -24,6 +24,7 @@ from sharpi.ops.interface import (
     Router,
     Scoring,
     StackedMatrix,
+    Unary,
 )
 from sharpi.ops.recurrent import RecurrentShape
 
@@ -197,11 +198,8 @@ class ReferenceOps(ReferenceAttention, ReferenceExperts, ReferenceRecurrent):
     def scale(self, x: Array, factor: float) -> Array:
         return np.asarray(x * np.float32(factor), dtype=np.float32)
 
-    def sigmoid(self, x: Array) -> Array:
-        return sigmoid(np.asarray(x, np.float32))
-
-    def soft_cap(self, x: Array, cap: float) -> Array:
-        return np.asarray(cap * np.tanh(x / cap), dtype=np.float32)
+    def unary(self, x: Array, function: Unary, *parameters: float) -> Array:
+        return unary(np.asarray(x, np.float32), function, *parameters)
 
     def select_outputs(self, x: Array) -> Array:
         return x[self.output_rows]

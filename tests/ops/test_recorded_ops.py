@@ -19,6 +19,7 @@ from sharpi.ops.interface import (
     RopeTable,
     Router,
     Scoring,
+    Unary,
 )
 
 pytestmark = pytest.mark.native
@@ -70,11 +71,15 @@ def gate_heads(activation: HeadGate, num_gates: int) -> Callable[[Any], Any]:
     return model
 
 
+def wide(ops: Any) -> Any:
+    return ops.select_outputs(ops.embed(TABLE, 40.0))
+
+
 def shared(ops: Any) -> Any:
     x = ops.embed(TABLE, 1.0)
     (gate,) = ops.linear(x, [GATE])
     return ops.select_outputs(
-        ops.experts(x, SHARED, Activation.GELU_TANH, (None, ops.sigmoid(gate)), x)
+        ops.experts(x, SHARED, Activation.GELU_TANH, (None, ops.unary(gate, Unary.SIGMOID)), x)
     )
 
 
@@ -136,7 +141,9 @@ ONE_OP: dict[str, Callable[[Any], Any]] = {
     ),
     "experts, groups": moe(scoring=Scoring.SIGMOID, num_groups=4, groups_used=2),
     "experts, groups of softmax scores": moe(num_groups=4, groups_used=2),
-    "soft_cap": lambda ops: ops.soft_cap(ops.select_outputs(ops.embed(TABLE, 40.0)), 2.0),
+    "soft cap": lambda ops: ops.unary(wide(ops), Unary.SOFT_CAP, 2.0),
+    "clamp": lambda ops: ops.unary(wide(ops), Unary.CLAMP, 2.0),
+    "xielu": lambda ops: ops.unary(wide(ops), Unary.XIELU, 0.8, 1.3, 0.5, -1e-6),
     "scale": lambda ops: ops.scale(ops.select_outputs(ops.embed(TABLE, 1.0)), 0.25),
 }
 
@@ -158,6 +165,6 @@ def test_experts_give_the_same_bits_in_any_batch(instruction_set: str) -> None:
 def test_a_struct_of_another_size_is_refused() -> None:
     native = Native(ONE_OP["embed"])
     with pytest.raises(SharpiError, match=r"another version \(operation 0 of"):
-        native.program.append(abi.OpKind.EMBED, abi.SoftCapParams())
+        native.program.append(abi.OpKind.EMBED, abi.GatherParams())
     with pytest.raises(SharpiError, match="operation 99 "):
-        native.program.append(99, abi.SoftCapParams())
+        native.program.append(99, abi.GatherParams())

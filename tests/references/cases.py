@@ -984,6 +984,25 @@ CASES = (
         num_seeds=100,
     ),
     Case(
+        "dbrx",
+        "DbrxForCausalLM",
+        {
+            "d_model": 64,
+            "n_heads": 4,
+            "n_layers": 2,
+            "max_seq_len": 2048,
+            "attn_config": {"kv_n_heads": 2, "clip_qkv": 1.0, "rope_theta": 10000.0},
+            "ffn_config": {
+                "hidden_size": 64,
+                "ffn_hidden_size": 32,
+                "moe_num_experts": 8,
+                "moe_top_k": 2,
+            },
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+    ),
+    Case(
         "step35",
         "Step3p7ForConditionalGeneration",
         {

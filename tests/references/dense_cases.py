@@ -57,6 +57,7 @@ DENSE_CASES = (
     Case("phi3", "Phi3ForCausalLM", {"hidden_size": 32, "sliding_window": 8}),
     Case("starcoder2", "Starcoder2ForCausalLM", {**LAYER_NORM, "norm_epsilon": 1e-5}),
     Case("stablelm", "StableLmForCausalLM", {**LAYER_NORM, "rope_parameters": HALF_ROTATED}),
+    Case("apertus", "ApertusForCausalLM", {"hidden_size": 32, "hidden_act": "xielu"}),
     Case("arcee", "ArceeForCausalLM", NARROW),
     Case("jais2", "Jais2ForCausalLM", LAYER_NORM),
     Case("internlm2", "LlamaForCausalLM", {"hidden_size": 32}, rename="as_internlm2"),

@@ -1,4 +1,5 @@
 // Operations that treat each row of the step on its own: one task per row.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -163,19 +164,23 @@ struct Part : RowStage<PartParams> {
   }
 };
 
-struct Sigmoid : RowStage<SigmoidParams> {
+struct UnaryOp : RowStage<UnaryParams> {
   using RowStage::RowStage;
   void run(const Step&, int row, int, Worker&) const override {
     float* x = p_.x + size_t(row) * p_.width;
-    for (int i = 0; i < p_.width; i++) x[i] = 1.f / (1.f + std::exp(-x[i]));
+    for (int i = 0; i < p_.width; i++) x[i] = of(x[i]);
   }
-};
 
-struct SoftCap : RowStage<SoftCapParams> {
-  using RowStage::RowStage;
-  void run(const Step&, int row, int, Worker&) const override {
-    float* x = p_.x + size_t(row) * p_.width;
-    for (int i = 0; i < p_.width; i++) x[i] = p_.cap * std::tanh(x[i] / p_.cap);
+ private:
+  float of(float x) const {
+    switch (p_.function) {
+      case Unary::Sigmoid: return 1.f / (1.f + std::exp(-x));
+      case Unary::SoftCap: return p_.a * std::tanh(x / p_.a);
+      case Unary::Clamp: return std::min(std::max(x, -p_.a), p_.a);
+      default: break;
+    }
+    if (x > 0.f) return p_.a * x * x + p_.c * x;
+    return (std::expm1(std::min(x, p_.d)) - x) * p_.b + p_.c * x;
   }
 };
 
@@ -221,11 +226,8 @@ void add_join(Program& program, const JoinParams& p) {
 void add_part(Program& program, const PartParams& p) {
   program.add<Part>(p, program.isa, Rows(p.rows));
 }
-void add_sigmoid(Program& program, const SigmoidParams& p) {
-  program.add<Sigmoid>(p, program.isa, Rows(p.rows));
-}
-void add_soft_cap(Program& program, const SoftCapParams& p) {
-  program.add<SoftCap>(p, program.isa, Rows(p.rows));
+void add_unary(Program& program, const UnaryParams& p) {
+  program.add<UnaryOp>(p, program.isa, Rows(p.rows));
 }
 
 }  // namespace sharpi

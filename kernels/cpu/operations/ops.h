@@ -26,8 +26,7 @@ enum class OpKind : int32_t {
   Experts = 8,
   AddScaled = 9,
   Gather = 10,
-  Sigmoid = 11,
-  SoftCap = 12,
+  Unary = 11,
   Acquire = 13,
   PredictRoutes = 14,
   LayerNorm = 15,
@@ -251,17 +250,14 @@ struct GatherParams {
   int32_t width, reserved;
 };
 
-// x = 1 / (1 + e^-x), in place (T, width)
-struct SigmoidParams {
-  float* x;
-  int32_t width, rows;
-};
+enum class Unary : int32_t { Sigmoid = 0, SoftCap = 1, Clamp = 2, Xielu = 3 };
 
-// x = cap * tanh(x / cap), in place (T, width)
-struct SoftCapParams {
+// x = function(x), in place (T, width); what a to d are is said at Ops.unary.
+struct UnaryParams {
   float* x;
   int32_t width, rows;
-  float cap;
+  Unary function;
+  float a, b, c, d;
   int32_t reserved;
 };
 
@@ -342,8 +338,7 @@ void add_route(Program&, const RouteParams&);
 void add_experts(Program&, const ExpertsParams&);
 void add_add_scaled(Program&, const AddScaledParams&);
 void add_gather(Program&, const GatherParams&);
-void add_sigmoid(Program&, const SigmoidParams&);
-void add_soft_cap(Program&, const SoftCapParams&);
+void add_unary(Program&, const UnaryParams&);
 void add_acquire(Program&, const AcquireParams&);
 void add_predict_routes(Program&, const PredictRoutesParams&);
 void add_layer_norm(Program&, const LayerNormParams&);

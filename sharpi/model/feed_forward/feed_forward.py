@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sharpi.model.norm import Branch, Norm, load_norm
+from sharpi.model.norm import Branch, Norm, load_norm, project
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, X
+from sharpi.ops.interface import Activation, ExpertWeights, Matrix, Ops, Router, Unary, X
 
 
 class Latent(Struct, frozen=True):
@@ -73,6 +73,31 @@ class DenseFeedForward(Struct, frozen=True):
         """Does nothing: a dense layer has no routes."""
 
 
+class XieluFeedForward(Struct, frozen=True):
+    """A dense feed-forward of Apertus: down(xielu(up h)); see Ops.unary."""
+
+    branch: Branch
+    up: Matrix
+    down: Matrix
+    parameters: tuple[float, ...]
+    activation: Activation = Activation.IDENTITY  # of experts, of which there are none
+
+    @property
+    def experts(self) -> None:
+        """None: there are no routed experts."""
+
+    def feed(self, ops: Ops[X], x: X, following: FeedForward | None, source: X | None = None) -> X:
+        def compute(h: X, residual: X | None, scale: float) -> X:
+            (up,) = ops.linear(h, [self.up])
+            activated = ops.unary(up, Unary.XIELU, *self.parameters)
+            return project(ops, activated, self.down, residual, scale)
+
+        return self.branch.follow(ops, x, compute, source)
+
+    def predict_routes(self, ops: Ops[X], x: X) -> None:
+        """Does nothing: a dense layer has no routes."""
+
+
 class RoutedFeedForward(Struct, frozen=True):
     """A mixture of experts: the weighted sum of the chosen ones, plus a shared one if any."""
 
@@ -102,10 +127,7 @@ class RoutedFeedForward(Struct, frozen=True):
             return ops.experts(h, self.experts, self.activation, route, residual, scale)
         (narrow,) = ops.linear(h, [self.latent.down])
         out = ops.experts(narrow, self.experts, self.activation, route, None)
-        if residual is not None:
-            return ops.linear_add(out, self.latent.up, residual, scale)
-        (wide,) = ops.linear(out, [self.latent.up])
-        return wide
+        return project(ops, out, self.latent.up, residual, scale)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
         """Predicts this layer's experts: runs its router on an earlier residual stream x.
@@ -122,7 +144,8 @@ class RoutedFeedForward(Struct, frozen=True):
         if self.shared_gate is None:
             return ops.experts(h, self.shared, self.shared_activation, None, out, scale)
         (gate,) = ops.linear(h, [self.shared_gate])
-        return ops.experts(h, self.shared, self.shared_activation, (None, ops.sigmoid(gate)), out)
+        weight = ops.unary(gate, Unary.SIGMOID)
+        return ops.experts(h, self.shared, self.shared_activation, (None, weight), out)
 
 
 def load_expert_weights(

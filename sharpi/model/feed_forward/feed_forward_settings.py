@@ -3,6 +3,9 @@
 The tensors in the file decide whether a layer is dense or routed.
 """
 
+import math
+
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,6 +14,7 @@ from sharpi.model.feed_forward.feed_forward import (
     DenseFeedForward,
     FeedForward,
     RoutedFeedForward,
+    XieluFeedForward,
     load_expert_weights,
     load_latent,
     load_parallel,
@@ -66,6 +70,28 @@ def _read(
     return found + [activation] * (count - len(found))
 
 
+def read_xielu(reader: HyperparameterReader) -> tuple[tuple[float, ...], ...]:
+    """Returns each layer's parameters of xIELU, as Ops.unary takes them; () if the file has none.
+
+    Raises ModelFileError, which names the key at fault.
+    """
+    if "xielu.alpha_p" not in reader.metadata:
+        return ()
+    keys = [f"xielu.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps")]
+    values = [np.atleast_1d(reader.metadata.get_array(key)).tolist() for key in keys]
+    for key, given in zip(keys, values, strict=True):
+        if len(given) != reader.num_layers:
+            raise reader.fault(f"{key} has {len(given)} values, not {reader.num_layers}")
+    return tuple(
+        (_softplus(p), beta + _softplus(n), beta, eps)
+        for p, n, beta, eps in zip(*values, strict=True)
+    )
+
+
+def _softplus(x: float) -> float:
+    return math.log1p(math.exp(-abs(x))) + max(x, 0.0)
+
+
 # Names of the tensor that is added to router scores for the choice of experts; Hy3 has no suffix.
 SCORE_CORRECTIONS = ("exp_probs_b.bias", "exp_probs_b")
 
@@ -85,6 +111,7 @@ class FeedForwardSettings(Struct, frozen=True):
     has_norm: bool = True  # False: there is no such norm
     post_norm_epsilon: float = 0.0  # of the norms behind mixers and feed-forwards
     has_layer_norm: bool = False  # the norm is a layer norm, also without a bias in the file
+    xielu: tuple[tuple[float, ...], ...] = ()  # the parameters of each layer's xIELU
     averages_shared: bool = False  # the mean of routed and shared result is used, not the sum
 
     def load(self, tensors: TensorSource, layer: int) -> FeedForward:
@@ -94,6 +121,10 @@ class FeedForwardSettings(Struct, frozen=True):
         """
         branch = self.branch(tensors, self.norm, "post_ffw_norm")
         hidden = self.hidden_size
+        if self.xielu:
+            up = tensors.matrix("ffn_up", (None, hidden))
+            down = tensors.matrix("ffn_down", (hidden, up.rows))
+            return XieluFeedForward(branch, up, down, self.xielu[layer])
         if not tensors.has("ffn_gate_inp.weight"):
             expert_weights = load_expert_weights(tensors, "ffn_%s", hidden, gated=self.gated)
             return DenseFeedForward(branch, expert_weights, self._activations(layer).dense)

@@ -4,12 +4,22 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sharpi.model.mixers.rope import Angles, Rope, Temperature
 from sharpi.model.norm import Norm, optional_norm
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import Activation, AttentionShape, FloatArray, HeadGate, Matrix, Ops, X
+from sharpi.ops.interface import (
+    Activation,
+    AttentionShape,
+    FloatArray,
+    HeadGate,
+    Matrix,
+    Ops,
+    Unary,
+    X,
+)
 from sharpi.ops.recurrent import RecurrentShape
 
 if TYPE_CHECKING:
@@ -38,12 +48,15 @@ class Projections(Struct, frozen=True):
     v: Matrix | None  # if None, the keys before their norm serve as values
     gate: Matrix | None
     query_holds_gate: bool  # in `q`, each head's rows are followed by as many rows of a gate
+    limit: float = 0.0  # queries, keys and values are clamped to -limit..limit; 0 for none
 
     def apply(self, ops: Ops[X], h: X) -> Projected[X]:
         """Returns the queries, keys, values and gate for h (hidden,)."""
         kinds = {"q": self.q, "k": self.k, "v": self.v, "gate": self.gate}
         present = {name: matrix for name, matrix in kinds.items() if matrix is not None}
         out = dict(zip(present, ops.linear(h, list(present.values())), strict=True))
+        if self.limit:
+            out = {name: ops.unary(x, Unary.CLAMP, self.limit) for name, x in out.items()}
         q, gate = out["q"], out.get("gate")
         if self.query_holds_gate:
             shape = self.shape
@@ -102,6 +115,7 @@ class AttentionSettings(Struct, frozen=True):
     head_norms: HeadNorms = "before_rope"
     temperature: Temperature | None = None
     query_holds_gate: bool = False  # see Projections
+    limit: float = 0.0  # see Projections
     kv: KvSource = "own"
     norms_values: bool = False  # each head's values are normed, without weights
     value_scale: float = 1.0  # the factor of values
@@ -121,6 +135,7 @@ class AttentionSettings(Struct, frozen=True):
         projections = load_projections(
             tensors, shape, hidden, kv=self.kv, query_holds_gate=self.query_holds_gate
         )
+        projections = replace(projections, limit=self.limit)
         return Attention(
             settings=self,
             projections=projections,

@@ -126,6 +126,7 @@ class AttentionReader:
             head_norms=spec.head_norms,
             temperature=None if rope and spec.temperature_without_rope else self._temperature,
             query_holds_gate=spec.query_holds_gate,
+            limit=self._reader.number("attention.clamp_kqv", 0.0),
             kv=self._kv_source(index),
             norms_values=spec.norms_values,
             gate=spec.head_gate_kind,

@@ -59,8 +59,7 @@ class OpKind(IntEnum):
     EXPERTS = 8
     ADD_SCALED = 9
     GATHER = 10
-    SIGMOID = 11
-    SOFT_CAP = 12
+    UNARY = 11
     ACQUIRE = 13
     PREDICT_ROUTES = 14
     LAYER_NORM = 15
@@ -215,14 +214,10 @@ class GatherParams(Structure):
     _fields_ = (("x", c_void_p), ("out", c_void_p), ("width", c_int32), ("reserved", c_int32))
 
 
-class SigmoidParams(Structure):
-    _fields_ = (("x", c_void_p), ("width", c_int32), ("rows", c_int32))
-
-
-class SoftCapParams(Structure):
+class UnaryParams(Structure):
     _fields_ = (
-        ("x", c_void_p), ("width", c_int32), ("rows", c_int32), ("cap", c_float),
-        ("reserved", c_int32),
+        ("x", c_void_p), ("width", c_int32), ("rows", c_int32), ("function", c_int32),
+        ("a", c_float), ("b", c_float), ("c", c_float), ("d", c_float), ("reserved", c_int32),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from ctypes import Array, c_int32
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Buffer, Tape
-from sharpi.ops.interface import FloatArray, HeadGate, Matrix, RopeTable
+from sharpi.ops.interface import FloatArray, HeadGate, Matrix, RopeTable, Unary
 
 
 class LinearRecorder(Tape):
@@ -126,13 +126,12 @@ class RowRecorder(Tape):
             width=b.width, scale=scale, rows=b.rows,
         )  # fmt: skip
 
-    def sigmoid(self, x: Buffer) -> Buffer:
-        return self._add(OpKind.SIGMOID, abi.SigmoidParams, x=x, width=x.width, rows=x.rows)
-
-    def soft_cap(self, x: Buffer, cap: float) -> Buffer:
+    def unary(self, x: Buffer, function: Unary, *parameters: float) -> Buffer:
+        given = dict(zip("abcd", parameters, strict=False))
         return self._add(
-            OpKind.SOFT_CAP, abi.SoftCapParams, x=x, width=x.width, rows=x.rows, cap=cap
-        )
+            OpKind.UNARY, abi.UnaryParams, x=x, width=x.width, rows=x.rows, function=function,
+            **given,
+        )  # fmt: skip
 
     def select_outputs(self, x: Buffer) -> Buffer:
         out = self._buffer(x.width, Rows.OUTPUTS)

@@ -5,6 +5,7 @@ from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
 from sharpi.ops.cuda.launchers import elementwise
+from sharpi.ops.interface import Unary
 
 COUNTS = pytest.mark.parametrize("count", [1, 256, 1000])
 
@@ -30,22 +31,22 @@ def test_add_scaled_in_place(device: Device, has_a: bool) -> None:
     np.testing.assert_array_equal(read(device, span, np.float32, (70,)), b * (3 if has_a else 2))
 
 
-@COUNTS
-def test_sigmoid(device: Device, count: int) -> None:
-    x = _values(count) * 5
-    span = upload(device, x)
-    device.launch(elementwise.sigmoid(span, count=count))
-    want = ReferenceOps().sigmoid(x)
-    np.testing.assert_allclose(read(device, span, np.float32, (count,)), want, rtol=1e-6)
+UNARY = [
+    (Unary.SIGMOID, ()),
+    (Unary.SOFT_CAP, (30.0,)),
+    (Unary.CLAMP, (8.0,)),
+    (Unary.XIELU, (0.8, 1.3, 0.5, -1e-6)),
+]
 
 
 @COUNTS
-def test_soft_cap(device: Device, count: int) -> None:
+@pytest.mark.parametrize(("function", "parameters"), UNARY)
+def test_unary(device: Device, count: int, function: Unary, parameters: tuple[float, ...]) -> None:
     x = _values(count) * 10
     span = upload(device, x)
-    device.launch(elementwise.soft_cap(span, count=count, cap=30.0))
-    want = ReferenceOps().soft_cap(x, 30.0)
-    np.testing.assert_allclose(read(device, span, np.float32, (count,)), want, rtol=2e-6)
+    device.launch(elementwise.unary(span, function, *parameters, count=count))
+    want = ReferenceOps().unary(x, function, *parameters)
+    np.testing.assert_allclose(read(device, span, np.float32, (count,)), want, rtol=2e-6, atol=3e-7)
 
 
 @pytest.mark.parametrize("width", [1, 300])

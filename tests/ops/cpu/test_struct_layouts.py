@@ -16,11 +16,10 @@ KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 
 
 class Swapped(Structure):
-    """SoftCapParams with two fields of one type in each other's place."""
+    """GatherParams with two fields of one type in each other's place."""
 
     _fields_ = (
-        ("x", c_void_p), ("rows", c_int32), ("width", c_int32), ("cap", c_int32),
-        ("reserved", c_int32),
+        ("out", c_void_p), ("x", c_void_p), ("width", c_int32), ("reserved", c_int32),
     )  # fmt: skip
 
 
@@ -31,8 +30,9 @@ def test_the_structs_of_operations_are_those_of_the_headers() -> None:
 
 
 def test_a_layout_has_each_field_and_the_end() -> None:
-    assert layout_of(abi.SigmoidParams) == {"x": 0, "width": 8, "rows": 12, "": 16}
-    assert layout_of(Swapped) != layout_of(abi.SoftCapParams)
+    expected = {"x": 0, "out": 8, "width": 16, "reserved": 20, "": 24}
+    assert layout_of(abi.GatherParams) == expected
+    assert layout_of(Swapped) != expected
 
 
 @pytest.mark.native

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from sharpi.device.launch import Kernel, Launch, Span, is_same_address, named
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda.matvec_layout import units_of_row, whole_warps
+from sharpi.ops.interface import Unary
 
 _THREADS: Final = 256
 
@@ -22,14 +23,10 @@ def add_scaled(a: Span | None, b: Span, out: Span, *, count: int, scale: float) 
     return Launch.of("add_scaled", _blocks(count), _THREADS, (a, b, out, count, scale), [out])
 
 
-def sigmoid(x: Span, *, count: int) -> Launch:
-    """Computes 1 / (1 + e^-x) of `count` floats, in place."""
-    return Launch.of("sigmoid", _blocks(count), _THREADS, (x, count), [x])
-
-
-def soft_cap(x: Span, *, count: int, cap: float) -> Launch:
-    """Computes cap * tanh(x / cap) of `count` floats, in place."""
-    return Launch.of("soft_cap", _blocks(count), _THREADS, (x, count, cap), [x])
+def unary(x: Span, function: Unary, *parameters: float, count: int) -> Launch:
+    """Computes a function of each of `count` floats, in place; see Ops.unary."""
+    given = (*parameters, 0.0, 0.0, 0.0, 0.0)[:4]
+    return Launch.of("unary", _blocks(count), _THREADS, (x, count, int(function), *given), [x])
 
 
 def gather(x: Span, rows: Span, out: Span, *, outputs: int, width: int) -> Launch:

@@ -15,7 +15,7 @@ from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.interface import Activation, FloatArray, HeadGate, RopeTable
+from sharpi.ops.interface import Activation, FloatArray, HeadGate, RopeTable, Unary
 
 
 class RowsOnGpu:
@@ -112,17 +112,12 @@ class RowsOnGpu:
         self._recording.append_launch(make)
         return x.changed()
 
-    def sigmoid(self, x: RecordedTensor) -> RecordedTensor:
-        of = self._recording.of
-        return self._in_place(
-            x, lambda step: elementwise.sigmoid(of(x), count=step.rows(x.rows) * x.width)
-        )
+    def unary(self, x: RecordedTensor, function: Unary, *parameters: float) -> RecordedTensor:
+        def launch(step: StepShape) -> Launch:
+            count = step.rows(x.rows) * x.width
+            return elementwise.unary(self._recording.of(x), function, *parameters, count=count)
 
-    def soft_cap(self, x: RecordedTensor, cap: float) -> RecordedTensor:
-        of = self._recording.of
-        return self._in_place(
-            x, lambda step: elementwise.soft_cap(of(x), count=step.rows(x.rows) * x.width, cap=cap)
-        )
+        return self._in_place(x, launch)
 
     def scale_by_position(
         self, x: RecordedTensor, interval: int, rate: float, offset: int

@@ -16,6 +16,7 @@ float fabsf(float) noexcept;
 float fmaf(float, float, float) noexcept;
 float fmaxf(float, float) noexcept;
 float fminf(float, float) noexcept;
+float expm1f(float) noexcept;
 float log1pf(float) noexcept;
 float log2f(float) noexcept;
 float logf(float) noexcept;
