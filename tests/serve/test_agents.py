@@ -121,10 +121,22 @@ CLAUDE: Body = {
 }
 WEBUI = {"stream_options": {"include_usage": True}, "reasoning_effort": "low", "logit_bias": {}}
 CONTINUE = {"parallel_tool_calls": False, "temperature": 0, "stop": [], "max_tokens": 4096}
+SILLY_CHAT: Body = {
+    **{"temperature": 1, "max_tokens": 300, "presence_penalty": 0, "frequency_penalty": 0},
+    **{"top_p": 1, "top_k": 0, "stop": [], "logit_bias": {}, "seed": -1, "n": 1, "user": None},
+    **{"tool_choice": "auto", "reasoning_effort": "medium", "include_reasoning": True},
+    "messages": [
+        *question("[Start a new Chat]"),
+        {"role": "assistant", "content": "Hello.", "name": "Seraphina"},
+        {"role": "user", "content": "Look.", "name": "User"},
+        {"role": "system", "content": "Write the next reply."},
+    ],
+}
 AGENTS: dict[str, tuple[str, Body, Callable[[Body, Body], Body | None]]] = {
     "openai": ("/v1/chat/completions", CHAT, chat_turn),
     "continue": ("/v1/chat/completions", CHAT | CONTINUE, chat_turn),
     "open-webui": ("/v1/chat/completions", CHAT | WEBUI, with_picture),
+    "sillytavern": ("/v1/chat/completions", CHAT | SILLY_CHAT, chat_turn),
     "codex": ("/v1/responses", CODEX, responses_turn),
     "claude": ("/v1/messages", CLAUDE, messages_turn),
 }
