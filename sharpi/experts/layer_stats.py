@@ -20,6 +20,12 @@ class HitCount(NamedTuple):
         return self.hits / self.accesses if self.accesses else None
 
 
+def sum_of_hits(counts: Iterable[HitCount | None]) -> HitCount | None:
+    """Returns the sum of the counts that are not None; None if there are none."""
+    known = [count for count in counts if count is not None]
+    return HitCount(*map(sum, zip(*known, strict=True))) if known else None
+
+
 class TopExpert(NamedTuple):
     """An expert of a layer, and its share of the layer's uses, 0 to 1."""
 

@@ -55,11 +55,6 @@ class StopFilter:
         self._held = ""
         self.found: str | None = None
 
-    @property
-    def stopped(self) -> bool:
-        """True if a stop string was found."""
-        return self.found is not None
-
     def feed(self, piece: str) -> str:
         """Adds text; returns the text that cannot be part of a stop string.
 

@@ -53,7 +53,7 @@ def feed_all(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
     out = ""
     for piece in pieces:
         out += filter_.feed(piece)
-        if filter_.stopped:
+        if filter_.found is not None:
             return out, True
     return out + filter_.flush(), False
 
@@ -93,12 +93,12 @@ def test_stops_act_on_the_answer_alone(data: st.DataObject) -> None:
         filter_ = StopFilter([stop], (opening.strip(), "</think>"))
         out = ""
         for piece in pieces:
-            out += "" if filter_.stopped else filter_.feed(piece)
-        assert (out if filter_.stopped else out + filter_.flush()) == shown
+            out += "" if filter_.found is not None else filter_.feed(piece)
+        assert (out if filter_.found is not None else out + filter_.flush()) == shown
 
 
 def test_an_answer_without_reasoning_stops_as_well() -> None:
     filter_ = StopFilter(["STOP"], ("<think>", "</think>"))
     assert filter_.feed("<thin") == ""
     assert filter_.feed("g STOP") == "<thing "
-    assert filter_.stopped
+    assert filter_.found is not None

@@ -34,7 +34,6 @@ from sharpi.experts.stats.stats_collect import (
     TierFacts,
     collect_stats,
     view_of_mapped,
-    view_of_store,
 )
 from sharpi.experts.stats.stats_merge import FreedSlots
 from sharpi.gguf.header import is_expert_matrix
@@ -188,17 +187,19 @@ class ExpertTier(ExpertSlots):
         past = sum(each.total.stall_seconds for each in self._past.layers)
         return past if self.is_mapped else past + self.store.stall_seconds()
 
-    def view(
-        self, moe_layers: Sequence[int], num_tokens: int, mapped: NDArray[np.int64]
-    ) -> ExpertView:
+    def view(self, moe_layers: Sequence[int], mapped: NDArray[np.int64]) -> ExpertView:
         """Returns which experts are resident, and their uses with those in the `mapped` file."""
         uses = self.uses() + mapped
         if self.is_mapped:
-            return view_of_mapped(uses, moe_layers, num_tokens)
-        view = view_of_store(self.store, moe_layers, num_tokens)
-        layers = self.layer_stats()
-        counts = tuple(layers[i] for i in moe_layers)
-        return replace(view, uses=uses[list(moe_layers)], counts=counts)
+            return view_of_mapped(uses, moe_layers)
+        layers, rows = self.layer_stats(), list(moe_layers)
+        return ExpertView(
+            layers=tuple(rows),
+            slots=tuple(self.store.slots[i] for i in rows),
+            resident=self.policy.states().resident[rows],
+            uses=uses[rows],
+            counts=tuple(layers[i] for i in rows),
+        )
 
     def begin_step(self, segments: Sequence[Segment], num_tokens: int) -> bool:
         """Begins a step of `num_tokens` tokens; returns True if the step predicts experts."""

@@ -107,7 +107,7 @@ class SlotTier(Protocol):
     def pin_note(self) -> str | None:
         """Returns a note if the most used experts were to be pinned and were not, else None."""
 
-    def view(self, num_tokens: int) -> "ExpertView | None":
+    def view(self) -> "ExpertView | None":
         """Returns which experts have slots, and their numbers of uses; None before slots exist."""
 
 

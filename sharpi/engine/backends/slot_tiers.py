@@ -1,6 +1,6 @@
 """SlotTiers: the slots of several GPUs as one; which experts stay pinned in slots."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from sharpi.engine.backends.model_part import SlotTier
-from sharpi.experts.layer_stats import HitCount
+from sharpi.experts.layer_stats import HitCount, sum_of_hits
 from sharpi.experts.native.store import ExpertStore
 from sharpi.experts.policy_settings import PolicyKind, PolicySettings
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats
@@ -35,8 +35,8 @@ class SlotTiers:
     def pin_note(self) -> str | None:
         return next(filter(None, (tier.pin_note() for tier in self._tiers)), None)
 
-    def view(self, num_tokens: int) -> "ExpertView | None":
-        found = [tier.view(num_tokens) for tier in self._tiers]
+    def view(self) -> "ExpertView | None":
+        found = [tier.view() for tier in self._tiers]
         views = [view for view in found if view is not None]
         return _joined_views(views) if views else None
 
@@ -46,17 +46,11 @@ def _joined_stats(all_stats: "Sequence[ExpertStats]") -> "ExpertStats":
     return replace(
         first,
         layers=tuple(chain.from_iterable(stats.layers for stats in all_stats)),
-        before_pin=_sum_of(stats.before_pin for stats in all_stats),
-        after_pin=_sum_of(stats.after_pin for stats in all_stats),
+        before_pin=sum_of_hits(stats.before_pin for stats in all_stats),
+        after_pin=sum_of_hits(stats.after_pin for stats in all_stats),
         prediction=_joined_predictions([e.prediction for e in all_stats if e.prediction]),
         notes=tuple(dict.fromkeys(chain.from_iterable(stats.notes for stats in all_stats))),
     )
-
-
-def _sum_of(counts: "Iterable[HitCount | None]") -> "HitCount | None":
-    """Returns the sum of the counts that are not None; None if there are none."""
-    found = [count for count in counts if count is not None]
-    return HitCount(*map(sum, zip(*found, strict=True))) if found else None
 
 
 def _joined_predictions(found: "Sequence[PredictionStats]") -> "PredictionStats | None":

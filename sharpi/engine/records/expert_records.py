@@ -204,13 +204,13 @@ class ExpertRecords:
         if not self._moe_layers:
             return None
         if self._gpu is not None:
-            return self._gpu.view(self._num_tokens)
+            return self._gpu.view()
         from sharpi.experts.stats.stats_collect import view_of_mapped
 
         self._watched_until = time.monotonic() + _WATCHED_SECONDS
         if self._tier is not None:
-            return self._tier.view(self._moe_layers, self._num_tokens, self._uses)
-        return view_of_mapped(self._uses, self._moe_layers, self._num_tokens)
+            return self._tier.view(self._moe_layers, self._uses)
+        return view_of_mapped(self._uses, self._moe_layers)
 
     def close(self) -> tuple[str, ...]:
         """Writes the requested records; returns warnings."""
@@ -264,7 +264,7 @@ class ExpertRecords:
 
     def _all_uses(self) -> npt.NDArray[np.int64]:
         uses = self._uses if self._tier is None else self._tier.uses() + self._uses
-        seen = None if self._gpu is None else self._gpu.view(self._num_tokens)
+        seen = None if self._gpu is None else self._gpu.view()
         if seen is not None:
             uses = uses.copy()
             uses[list(seen.layers)] = seen.uses

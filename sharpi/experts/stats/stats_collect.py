@@ -196,28 +196,12 @@ class ExpertView(Struct, frozen=True):
     slots: tuple[int, ...]  # slots of each layer
     resident: NDArray[np.bool_]  # (layers, experts)
     uses: NDArray[np.int64]  # (layers, experts) since the start
-    num_tokens: int
     # of each layer since the start; None if all experts are in memory
     counts: tuple[LayerStats, ...] | None = None
 
 
-def view_of_store(store: ExpertStore, moe_layers: Sequence[int], num_tokens: int) -> ExpertView:
-    """Returns a snapshot of a model whose experts are in slots; call it between two steps."""
-    layers, rows = store.layers(), list(moe_layers)
-    return ExpertView(
-        layers=tuple(moe_layers),
-        slots=tuple(store.slots[i] for i in moe_layers),
-        resident=store.policy.states().resident[rows],
-        uses=store.uses()[rows],
-        num_tokens=num_tokens,
-        counts=tuple(layers[i] for i in moe_layers),
-    )
-
-
-def view_of_mapped(
-    uses: NDArray[np.int64], moe_layers: Sequence[int], num_tokens: int
-) -> ExpertView:
+def view_of_mapped(uses: NDArray[np.int64], moe_layers: Sequence[int]) -> ExpertView:
     """Returns a snapshot of a model with all experts in memory; `uses` (layers, experts)."""
     rows = uses[list(moe_layers)]
     slots = (rows.shape[1],) * len(moe_layers)
-    return ExpertView(tuple(moe_layers), slots, np.ones(rows.shape, np.bool_), rows, num_tokens)
+    return ExpertView(tuple(moe_layers), slots, np.ones(rows.shape, np.bool_), rows)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from sharpi.experts.layer_stats import HitCount, LayerStats, PhaseCounts, sum_of
+from sharpi.experts.layer_stats import LayerStats, PhaseCounts, sum_of, sum_of_hits
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats, RemoteStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
@@ -26,8 +26,8 @@ def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
         policy=", ".join(dict.fromkeys(each.policy for each in ranks)),
         **run.of_tokens(),
         layers=_layers(ranks),
-        before_pin=_sum(each.before_pin for each in ranks),
-        after_pin=_sum(each.after_pin for each in ranks),
+        before_pin=sum_of_hits(each.before_pin for each in ranks),
+        after_pin=sum_of_hits(each.after_pin for each in ranks),
         prediction=None,
         failed_reads=sum(each.failed_reads for each in ranks),
         asked=_asked(each.asked for each in ranks if each.asked is not None),
@@ -43,11 +43,6 @@ def _layers(ranks: Sequence[ExpertStats]) -> tuple[LayerStats, ...]:
         if known is None or known.total.accesses < layer.total.accesses:
             found[layer.layer] = layer
     return tuple(found[index] for index in sorted(found))
-
-
-def _sum(counts: Iterable[HitCount | None]) -> HitCount | None:
-    found = [count for count in counts if count is not None]
-    return HitCount(*map(sum, zip(*found, strict=True))) if found else None
 
 
 def _asked(found: Iterable[RemoteStats]) -> RemoteStats | None:

@@ -73,14 +73,13 @@ class GpuReport:
             ),
         )
 
-    def view(self, num_tokens: int) -> ExpertView:
+    def view(self) -> ExpertView:
         states, layers = self._layers.tables.words.read_states(), self._layer_stats()
         return ExpertView(
             layers=tuple(states),
             slots=tuple(map(self._layers.num_slots, states)),
             resident=np.stack([each.slot_of >= 0 for each in states.values()]),
             uses=np.stack([each.uses.astype(np.int64) for each in states.values()]),
-            num_tokens=num_tokens,
             counts=layers,
         )
 

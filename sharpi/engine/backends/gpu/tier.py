@@ -184,9 +184,9 @@ class GpuTier:
         below = self._below.stats(replace(run, skew=None, notes=()))
         return replace(stats, below=below, failed_reads=below.failed_reads)
 
-    def view(self, num_tokens: int) -> ExpertView | None:
+    def view(self) -> ExpertView | None:
         """Returns which experts have slots, and their numbers of uses; None before slots exist."""
-        return self._report.view(num_tokens) if self._is_ready else None
+        return self._report.view() if self._is_ready else None
 
     def close(self) -> None:
         """Frees the policy on the host; a second call does nothing."""
