@@ -238,7 +238,7 @@ def test_slots_are_filled_by_every_token(miss: Miss, policy: str) -> None:
     assert contradiction(after) is None
     assert after.prediction is not None
     assert after.prediction.predicted_steps == after.prediction.steps == NUM_DECODED
-    assert after.loads + after.total.computed > before.loads + before.total.computed
+    assert after.total.loads + after.total.computed > before.total.loads + before.total.computed
 
 
 @pytest.mark.parametrize("miss", ["bus", "cpu"])

@@ -54,7 +54,7 @@ class GpuExpertWeights:
 
     def is_slotted(self, expert_weights: ExpertWeights) -> bool:
         """Returns True if these experts have slots; otherwise all of them are on the GPU."""
-        return self.slotted is not None and self.slotted.has(expert_weights)
+        return self.slotted is not None and expert_weights.layer in self.slotted.numbers
 
     def sends_predictions_to_host(self, layer: int) -> bool:
         """Returns True if the GPU sends the host the ids of the experts predicted for a layer.

@@ -154,10 +154,6 @@ class SlottedLayers(SlotMemories):
         """The numbers of the layers that have slots, in order."""
         return tuple(self.settings.first)
 
-    def has(self, expert_weights: ExpertWeights) -> bool:
-        """Returns True if these experts belong to a layer with slots."""
-        return expert_weights.layer in self.settings.first
-
     def fetches_early(self, number: int) -> bool:
         """Returns True if predicted experts of a layer can be prefetched to early slots."""
         s = self.settings
