@@ -7,11 +7,12 @@ graph for each decode step.
 from collections.abc import Callable, Iterable, Sequence
 
 from sharpi.device.launch import Span
+from sharpi.errors import UnsupportedModelError
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
 from sharpi.ops.cuda.expert_slots.slot_state import route_time
-from sharpi.ops.cuda.gpu_limits import check_type, raise_unsupported
+from sharpi.ops.cuda.gpu_limits import check_type
 from sharpi.ops.cuda.gpu_weights import GpuStates
 from sharpi.ops.cuda.kv_cache import GpuKvCache
 from sharpi.ops.cuda.launchers import elementwise
@@ -129,7 +130,10 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         assert shape.index is not None
         most = shape.index.num_positions
         if self._inputs.num_pages > -(-most // PAGE_POSITIONS):
-            raise_unsupported(f"sparse attention beyond {most} positions (-c {most} needs none)")
+            raise UnsupportedModelError(
+                f"there are no CUDA kernels for sparse attention beyond {most} positions yet: give"
+                f" -c {most}, or let the CPU run the model"
+            )
 
     def route(
         self, logits: RecordedTensor, router: Router
