@@ -80,25 +80,40 @@ class SimulationRow(Struct, frozen=True):
     lookups_before_pin: int | None = None
 
 
-class _Replayed(Struct, frozen=True):
-    """Each layer's counts, and the accesses and hits before the most used experts were pinned."""
-
-    counts: Sequence[Counts]
-    before_pin: tuple[int, int] | None = None
-
-
 def simulate(trace: Trace, policy: str, slots: int, simulation: Simulation) -> SimulationRow:
     """Returns the results of a policy on the trace; raises UsageError for an unknown policy."""
     begin = time.perf_counter()
+    counts, before_pin = _replayed(trace, policy, slots, simulation)
+    seconds, tokens = time.perf_counter() - begin, trace.num_tokens
+    per_layer = np.array(counts, np.int64)  # (layers, fields of Counts)
+    total, loaded = Counts(*per_layer.sum(axis=0).tolist()), None
+    if trace.expert_bytes is not None:
+        loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
+    return SimulationRow(
+        policy=policy,
+        slots=slots,
+        admission=simulation.admission and policy == "slru",
+        hit_rate=total.hits / total.accesses,
+        loads_per_token=total.loads / tokens,
+        early_loads_per_token=total.early_loads / tokens,
+        early_hits_per_token=total.early_hits / tokens,
+        reads_per_token=(total.accesses - total.hits + total.early_loads) / tokens,
+        bytes_per_token=loaded,
+        microseconds_per_token=1e6 * seconds / tokens,
+        **_around_pin(total, before_pin),
+    )
+
+
+def _replayed(
+    trace: Trace, policy: str, slots: int, simulation: Simulation
+) -> tuple[list[Counts], tuple[int, int] | None]:
+    """Returns each layer's counts, and the accesses and hits before a pin; None without one."""
     if policy == OPTIMUM:
         per_layer = (slots,) * trace.num_layers
-        replayed = _Replayed(replay_optimum(trace.steps, trace.num_experts, per_layer))
-    else:
-        settings = policy_settings(trace, policy, slots, simulation)
-        replayed = _replay(trace, settings)
-    seconds = time.perf_counter() - begin
-    admission = simulation.admission and policy == "slru"
-    return _row(trace, policy, slots, admission, replayed, seconds)
+        return replay_optimum(trace.steps, trace.num_experts, per_layer), None
+    with NativePolicy(policy_settings(trace, policy, slots, simulation)) as native:
+        native.replay(trace.steps)
+        return native.all_counts(), native.before_pin
 
 
 def policy_settings(
@@ -124,44 +139,6 @@ def policy_settings(
     )
     counts_uses = kind is PolicyKind.STATIC and simulation.warm_up is not None
     return counting(settings, simulation.warm_up or 0) if counts_uses else settings
-
-
-def _replay(trace: Trace, settings: PolicySettings) -> _Replayed:
-    policy = NativePolicy(settings)
-    try:
-        policy.replay(trace.steps)
-        return _Replayed(policy.all_counts(), policy.before_pin)
-    finally:
-        policy.close()
-
-
-def _row(
-    trace: Trace,
-    policy: str,
-    slots: int,
-    admission: bool,
-    replayed: _Replayed,
-    seconds: float,
-) -> SimulationRow:
-    per_layer = np.array(replayed.counts, np.int64)  # (layers, fields of Counts)
-    total = Counts(*per_layer.sum(axis=0).tolist())
-    tokens = trace.num_tokens
-    loaded = None
-    if trace.expert_bytes is not None:
-        loaded = float(per_layer[:, Counts._fields.index("loads")] @ trace.expert_bytes) / tokens
-    return SimulationRow(
-        policy=policy,
-        slots=slots,
-        admission=admission,
-        hit_rate=total.hits / total.accesses,
-        loads_per_token=total.loads / tokens,
-        early_loads_per_token=total.early_loads / tokens,
-        early_hits_per_token=total.early_hits / tokens,
-        reads_per_token=(total.accesses - total.hits + total.early_loads) / tokens,
-        bytes_per_token=loaded,
-        microseconds_per_token=1e6 * seconds / tokens,
-        **_around_pin(total, replayed.before_pin),
-    )
 
 
 def _around_pin(total: Counts, before: tuple[int, int] | None) -> dict[str, Any]:
@@ -199,13 +176,10 @@ def measure_predictors(trace: Trace) -> list[PredictorRow]:
 
 def measure(trace: Trace, name: str, budget: int) -> PredictorRow:
     """Measures one predictor that predicts `budget` experts before every layer of every token."""
-    predictor = NativePredictor(name, trace.num_layers, trace.num_experts)
-    try:
+    with NativePredictor(name, trace.num_layers, trace.num_experts) as predictor:
         begin = time.perf_counter()
         counts = predictor.replay(trace.steps, budget)
         seconds = time.perf_counter() - begin
-    finally:
-        predictor.close()
     return PredictorRow(
         predictor=name,
         guesses=budget,
