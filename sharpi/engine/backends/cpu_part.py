@@ -56,7 +56,7 @@ class CpuPart(RecordedPart[Program]):
         self, own: PartModel, tier: "ExpertTier | None" = None, pool: ThreadPool | None = None
     ) -> None:
         super().__init__(own)
-        self._tier, settings = tier, own.settings
+        self._tier, self._gives_outputs, settings = tier, own.gives_outputs, own.settings
         windows = windows_of(own.config) if settings.window_pages else ()
         self.cache = KvCache(own.attention, settings.num_pages, settings.kv_types, windows)
         self._owns_pool = pool is None
@@ -90,7 +90,7 @@ class CpuPart(RecordedPart[Program]):
             assert isinstance(step.incoming, np.ndarray)  # no GPU precedes this part
             program.incoming[: len(step.incoming)] = step.incoming
         self._run(program, step.segments)
-        return program.logits[: num_outputs if self._own.gives_outputs else num_tokens]
+        return program.logits[: num_outputs if self._gives_outputs else num_tokens]
 
     def _write(self, row: int, segment: Segment, first: int, first_output: int) -> None:
         """Writes `segment` into the next step as sequence `row`."""

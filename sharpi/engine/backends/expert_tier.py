@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 class ExpertTier(ExpertSlots):
-    """The expert store, policy and predictor of one running model; `close` ends them.
+    """The expert slots and predictor of one running model, for its `layers`; `close` ends them.
 
-    With `may_map`, the tier frees its slots once trials show that experts are used faster from the
-    mapped model file; `is_mapped` is then true. `layers` are the indices of those that use the
-    tier. Raises ModelFileError if a file cannot be opened, MemoryError if the slots do not fit.
+    With `may_map`, it frees its slots once trials show that the mapped file is faster, as
+    `is_mapped` then says. Raises ModelFileError if a file cannot be opened, MemoryError if the
+    slots do not fit.
     """
 
     def __init__(
@@ -73,8 +73,7 @@ class ExpertTier(ExpertSlots):
             model.num_experts, model.num_experts_per_token, slots,
             uses_small_maps=plan.uses_small_maps,
         )  # fmt: skip
-        predictor = choose_predictor(config, shape)
-        self._is_learned = config.predictor == LEARNED
+        predictor, self._is_learned = choose_predictor(config, shape), config.predictor == LEARNED
         self.layers = plan.layers_on_disk
         layout = read_layout(file, model.num_layers, self.layers)
         queued = plan.num_staging * layout.largest_slot
@@ -98,9 +97,9 @@ class ExpertTier(ExpertSlots):
         self._client: ExpertClient | None = None
         self.is_mapped = self._is_prompt = False
         self._past = FreedSlots(model.num_layers, model.num_experts)
-        is_fixed = self.policy.settings.warm_pin > 0 or shape.all_fit
+        may_map &= not (self.policy.settings.warm_pin > 0 or shape.all_fit)
         self._tensors = [t for name, t in file.tensors.items() if is_expert_matrix(name)]
-        self._file = FileChoice(layout, plan) if may_map and not is_fixed else None
+        self._file = FileChoice(layout, plan) if may_map else None
 
     @property
     def slot_bytes(self) -> int:

@@ -15,15 +15,12 @@ from sharpi.ops.cpu.program import IntArray
 
 
 class CutPages:
-    """The pages of a cut, at which each head keeps only some KV positions of a prompt.
-
-    `num_dropped` counts the positions that were dropped, 0 before the cut.
-    """
+    """The pages of a cut, at which each head keeps only some KV positions of a prompt."""
 
     def __init__(self, cache: PrefixCache, cut: Cut) -> None:
         self._cache, self._cut = cache, cut
         self._pages: list[CachedPage] = []
-        self.length, self.num_dropped = cut.length, 0
+        self.length, self.num_dropped = cut.length, cut.length - cut.num_kept
 
     def reserve(self) -> bool:
         """Reserves the pages of the kept positions; returns False if there are not enough."""
@@ -36,7 +33,7 @@ class CutPages:
 
     @property
     def num_missing(self) -> int:
-        return 0 if self.num_dropped else self._cut.num_pages - len(self._pages)
+        return self._cut.num_pages - len(self._pages)
 
     def next_count(self, length: int, budget: int) -> int:
         """Returns the tokens of the next step; 0 if the window, one step, exceeds `budget`."""
@@ -52,9 +49,8 @@ class CutPages:
         pages = np.array([page.page for page in self._pages], np.int32)
         return segment._replace(num_kept=self._cut.num_kept, kept_pages=pages)
 
-    def drop(self) -> list[CachedPage]:
-        """Records that positions were dropped; returns the pages of the kept positions."""
-        self.num_dropped = self.length - self._cut.num_kept
+    def take(self) -> list[CachedPage]:
+        """Returns the pages of the kept positions, which are the caller's from now on."""
         pages, self._pages = self._pages, []
         return pages
 
@@ -84,6 +80,7 @@ class PageTable:
     ) -> None:
         self._cache = cache
         self._cut = None if cut is None else CutPages(cache, cut)
+        self._num_dropped = 0
         self._path: list[CachedPage] = []
         self.pages = np.zeros(max_pages, np.int32)
         self.length = 0
@@ -100,10 +97,6 @@ class PageTable:
     @property
     def num_pages(self) -> int:
         return len(self._path)
-
-    @property
-    def _num_dropped(self) -> int:
-        return 0 if self._cut is None else self._cut.num_dropped
 
     def _begin(self, prefix: Prefix) -> None:
         for page in prefix.whole:
@@ -178,7 +171,8 @@ class PageTable:
     def pages_to_come(self, num_tokens: int) -> int:
         """Returns the number of pages that are missing for `num_tokens` tokens and one more."""
         missing = (num_tokens - self._num_dropped) // PAGE_POSITIONS + 1 - len(self._path)
-        return max(0, missing + (self._cut.num_missing if self._cut is not None else 0))
+        of_cut = 0 if self._cut is None or self._num_dropped else self._cut.num_missing
+        return max(0, missing + of_cut)
 
     def next_count(self, budget: int) -> int:
         """Returns the most tokens of the next step: `budget`, or fewer near a cut."""
@@ -249,8 +243,9 @@ class PageTable:
         """Switches to the pages of kept positions; saves and releases the prompt's pages."""
         self._cache.save(self._path)
         self._drop_from(0)
-        for page in cut.drop():
+        for page in cut.take():
             self._append(page)
+        self._num_dropped = cut.num_dropped
 
     def rewind(self, length: int) -> bool:
         """Shortens a text to `length` tokens; returns False unless these include a past cut."""

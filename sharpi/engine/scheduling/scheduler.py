@@ -113,7 +113,8 @@ class Scheduler:
     def end(self, request_id: RequestId) -> None:
         """Ends a request now, on the engine's thread; does nothing if it has ended."""
         self.cancel(request_id)
-        self._take_in()
+        for request in self._run_queue.take_in():
+            self._end(request, "cancelled")
 
     @cached_property
     def slots(self) -> "SlotTexts":
@@ -134,7 +135,8 @@ class Scheduler:
         """Computes a step, or begins or ends one of several ranks; False without requests."""
         queue, flight = self._run_queue, self._flight
         has_work = bool(queue.running or queue.num_waiting or flight)
-        self._take_in()
+        for request in queue.take_in():
+            self._end(request, "cancelled")
         if queue.waiting:
             queue.admit()
         if batch := self._composer.next(self._candidates()):
@@ -144,10 +146,6 @@ class Scheduler:
         if self.cache.disk is not None:
             self.cache.disk.queue.copy_some()
         return has_work
-
-    def _take_in(self) -> None:
-        for request in self._run_queue.take_in():
-            self._end(request, "cancelled")
 
     def _candidates(self) -> Sequence[Request]:
         """Returns the requests that may take part in the next step: a suspect, or else all."""
