@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sharpi.constraints.constraint import Constraint
-from sharpi.engine.features import Features
+from sharpi.engine.features import Features, arithmetic
 from sharpi.engine.load_decisions import LoadDecisions
 from sharpi.engine.mapped_file import MappedFile
 from sharpi.engine.placement.measured import (
@@ -158,7 +158,7 @@ class Engine(Closing):
         mapped_file: MappedFile,
     ) -> None:
         self.config, self.model_config = decided.config, decided.model
-        self.file, self.plan, self._gpu_name = decided.file, decided.plan, decided.gpu_name
+        self.file, self.plan, self._decided = decided.file, decided.plan, decided
         self.tokenizer, self.chat_format = tokenizer, chat_format(tokenizer)
         self.runner, self.notes = runner, notes
         self._tier, self.features, self.mapped_file = tier, features, mapped_file
@@ -187,10 +187,7 @@ class Engine(Closing):
     @property
     def arithmetic(self) -> str:
         """A name for the arithmetic of keys and values; equal names mean equal bits."""
-        from sharpi.engine.prompt_cache.model_digest import arithmetic_of
-
-        settings = self.runner.settings
-        return arithmetic_of(self.config, settings, self.model_config, self._gpu_name)
+        return arithmetic(self._decided)
 
     def session(self) -> Session:
         """Returns a new, empty conversation; sessions share the KV pages, not their text."""

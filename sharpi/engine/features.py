@@ -119,15 +119,19 @@ class Features:
 def _page_store(
     folder: "CacheFolder", decided: LoadDecisions, memory: ModelMemory
 ) -> "PromptCache":
-    from sharpi.engine.prompt_cache.model_digest import ModelDigest, arithmetic_of
-    from sharpi.engine.prompt_cache.prompt_cache import ModelIdentity, PromptCache
+    from sharpi.engine.prompt_cache.model_digest import ModelDigest
+    from sharpi.engine.prompt_cache.prompt_cache import PromptCache
 
-    identity = ModelIdentity(
-        digest=ModelDigest(folder.path, decided.file.parts),
-        arithmetic=arithmetic_of(decided.config, decided.settings, decided.model, decided.gpu_name),
-        about={"model": decided.file.path.name, "kv_type": str(decided.settings.kv_types)},
-    )
-    return PromptCache(folder, memory, identity)
+    about = {"model": decided.file.path.name, "kv_type": str(decided.settings.kv_types)}
+    digest = ModelDigest(folder.path, decided.file.parts)
+    return PromptCache(folder, memory, digest, arithmetic(decided), about)
+
+
+def arithmetic(decided: LoadDecisions) -> str:
+    """Returns a name for the arithmetic of keys and values; equal names mean equal bits."""
+    from sharpi.engine.prompt_cache.model_digest import arithmetic_of
+
+    return arithmetic_of(decided.config, decided.settings, decided.model, decided.gpu_name)
 
 
 def _draft_model(

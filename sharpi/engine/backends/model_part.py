@@ -267,14 +267,11 @@ class KeptRoutes:
     @property
     def routes(self) -> list[IntArray]:
         """Expert ids (rows, used) of each MoE layer, in the order of the step's tokens."""
-        layers = zip(*(own.routes for own in self._in_order()), strict=True)
+        layers = zip(*(self._kept[row].routes for row in sorted(self._kept)), strict=True)
         return [np.concatenate(layer) for layer in layers]
 
     @property
     def router_logits(self) -> list[Values]:
         """Router logits (rows, experts) of each MoE layer by tokens; empty unless kept."""
-        layers = zip(*(own.router_logits for own in self._in_order()), strict=True)
+        layers = zip(*(self._kept[row].router_logits for row in sorted(self._kept)), strict=True)
         return [np.concatenate(layer) for layer in layers]
-
-    def _in_order(self) -> list[SegmentRoutes]:
-        return [self._kept[row] for row in sorted(self._kept)]

@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sharpi.engine.backends.recorded_part import ModelMemory
@@ -47,23 +46,23 @@ def link_before(page: CachedPage) -> bytes:
     return page.link or ROOT
 
 
-class ModelIdentity(Struct, frozen=True):
-    """The identity of a model's pages: the digest of its files, and its arithmetic."""
-
-    digest: ModelDigest
-    arithmetic: str
-    about: dict[str, Any]  # shown by `sharpi cache list`
-
-
 class PromptCache(Closing):
-    """The pages of one model on disk; all methods are for the engine's thread.
+    """The pages of one model on disk, shown with `about`; for the engine's thread.
 
     `queue` has the pages that are to be written. Until the model's digest is known, no page is
     found, and pages to be saved wait. Once closed, `notes` has sentences about what went wrong.
     """
 
-    def __init__(self, folder: CacheFolder, memory: ModelMemory, identity: ModelIdentity) -> None:
-        self._folder, self._memory, self._identity = folder, memory, identity
+    def __init__(
+        self,
+        folder: CacheFolder,
+        memory: ModelMemory,
+        digest: ModelDigest,
+        arithmetic: str,
+        about: dict[str, Any],
+    ) -> None:
+        self._folder, self._memory = folder, memory
+        self._digest, self._arithmetic, self._about = digest, arithmetic, about
         self._index = index = RecordIndex()
         self.queue = SaveQueue(memory, lambda record: index.stored(record) is not None)
         self._should_stop = threading.Event()
@@ -72,7 +71,7 @@ class PromptCache(Closing):
         self._failure: str | None = None
         self._can_write = folder.is_writable
         self.opening_notes = () if self._can_write else (_read_only(folder.path),)
-        known = identity.digest.known()
+        known = digest.known()
         if known is not None:
             self._begin(known)
         self._thread = threading.Thread(target=self._write_all, name="prompt cache", daemon=True)
@@ -88,7 +87,7 @@ class PromptCache(Closing):
 
     def _begin(self, digest: bytes) -> None:
         """Opens the model's folder, whose key follows from the model's digest."""
-        key = key_of(digest, self._identity.arithmetic)
+        key = key_of(digest, self._arithmetic)
         self._index.open(key, self._folder.of_model(key))
 
     @property
@@ -194,13 +193,13 @@ class PromptCache(Closing):
 
     def _begin_writing(self) -> None:
         if not self._index.key:
-            digest = self._identity.digest.compute(self._should_stop)
+            digest = self._digest.compute(self._should_stop)
             if digest is None:
                 self.queue.close()
                 self.queue.clear()
                 return
             self._begin(digest)
-        self._folder.add_model(self._index.key, self._identity.about)
+        self._folder.add_model(self._index.key, self._about)
         self._folder.remove_abandoned()
 
     def _write(self, pending: Pending) -> None:

@@ -121,15 +121,8 @@ class Request:
         """Returns the number of tokens of the next step, which ends where a snapshot is kept."""
         assert self.table is not None
         done = self.num_computed
-        return self.table.next_count(
-            min(
-                [
-                    budget,
-                    self.num_pending,
-                    *(end - done for end in self._snapshot_ends if end > done),
-                ]
-            )
-        )
+        ends = [end - done for end in self._snapshot_ends if end > done]
+        return self.table.next_count(min([budget, self.num_pending, *ends]))
 
     @property
     def pages_to_come(self) -> int:
