@@ -15,6 +15,7 @@ pytestmark = pytest.mark.native
 QUICK = ("a kernel", "an early launch in a graph", "words in a graph", "page-locked RAM", "torch")
 
 
+@pytest.mark.slow
 def test_rungs_pass_on_the_emulated_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

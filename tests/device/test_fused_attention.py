@@ -130,6 +130,7 @@ class OnHost(TorchLibrary):
         return torch.from_numpy(span.array).view(shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(33, 5, 7, 9), (1, 1, 1, 1), (64, 4, 16, 32), (32, 1, 8, 3)])
 def test_each_matrix_multiplies_its_own_rows(shape: tuple[int, int, int, int]) -> None:
     tokens, matrices, rows, columns = shape

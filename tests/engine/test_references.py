@@ -60,7 +60,6 @@ def test_there_is_a_case_for_every_architecture() -> None:
     assert covered == set(supported_architectures())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_float32_logits_and_those_of_numpy_are_those_of_transformers(case: str, load: Load) -> None:
     ids, logits = expected(case)
@@ -72,6 +71,7 @@ def test_float32_logits_and_those_of_numpy_are_those_of_transformers(case: str, 
     assert error(Transformer(engine.model_config, weights, ops).step(), logits) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), IN_TURN)
 def test_8_bit_activations_on_q8_0_stay_close(
     case: str, precision: str, load: Load, requantised: Requantised

@@ -18,6 +18,7 @@ def blocks(language: str, word: str) -> list[str]:
     return [code for code in found if word in code]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
 def test_python(
     host: ScriptedHost, url: str, capsys: pytest.CaptureFixture[str], package: str

@@ -48,6 +48,7 @@ def test_json(sharpi: CommandLine, recorded: str) -> None:
     assert plain["layers"][1]["uses"] == [25] * 4
 
 
+@pytest.mark.slow
 def test_a_picture(sharpi: CommandLine, recorded: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     result = sharpi("stats", recorded, "--png", str(tmp_path / "out.png"))

@@ -70,6 +70,7 @@ def reads(kind: PolicyKind, slots: int, routes: NDArray[np.int32]) -> NDArray[np
     return np.array(sums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [6, 12, 24, 36])
 def test_no_window_reads_a_tenth_more_than_slru_from_the_first_token_on(slots: int) -> None:
     mixed = cyclic(400)

@@ -28,6 +28,7 @@ def test_neighbours_share_a_column(width: int, expected: list[float], together: 
     assert each == together
 
 
+@pytest.mark.slow
 def test_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "heat"

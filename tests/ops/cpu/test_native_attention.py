@@ -99,6 +99,7 @@ CASES = cases(WHOLE)
 DISTINCT_CASES = [*CASES, *cases(DISTINCT[len(WHOLE) :], FEW)]
 
 
+@pytest.mark.slow
 @for_each("layout, name", CASES)
 @pytest.mark.parametrize("length", [1, 600])
 def test_attention_matches_the_reference(layout: Layout, name: str, length: int) -> None:
@@ -112,6 +113,7 @@ def test_attention_over_few_bits_matches_the_reference(layout: Layout, name: str
     assert error(native(name, layout).run([ids]), expected(name, ids, layout.types)) < layout.limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", AVAILABLE)
 @for_each("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["blocks of 32", "values of blocks in keys"])
@@ -147,6 +149,7 @@ def test_sinks_and_keys_stored_before(length: int) -> None:
     assert error(out, reference(model, [ids])) < LAYOUTS[0].limit
 
 
+@pytest.mark.slow
 @for_each("layout, name", DISTINCT_CASES)
 def test_prefill_decode_and_threads_give_the_same_bits(layout: Layout, name: str) -> None:
     ids = random_ids(545)
