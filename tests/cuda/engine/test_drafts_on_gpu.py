@@ -90,7 +90,7 @@ def test_drafts_wait_for_a_step_that_has_begun(
 def test_nothing_is_drafted_unless_it_is_asked_for(load: Load) -> None:
     engine = load(REFERENCES / "qwen3moe.gguf", context_size=64, speculation=USUAL_DRAFTS)
     assert engine.runner.settings.max_drafts == 0
-    assert not engine.speculator.is_on
+    assert engine.speculator.max_drafts == 0
 
 
 @pytest.fixture

@@ -49,7 +49,9 @@ def run(asked: ExpertConfig, *disabled: Any) -> tuple[np.ndarray, list[Any], Cou
     tier, stats = gpu_tier_of(engine.runner.parts), engine.expert_stats()
     assert tier is not None
     assert stats is not None
-    known = [(tier.residents()[each.layer], each.hits, each.bytes_read) for each in stats.layers]
+    known = [
+        (tier.residents()[each.layer], each.total.hits, each.bytes_read) for each in stats.layers
+    ]
     engine.close()
     return np.stack(logits), known, device.launches
 
