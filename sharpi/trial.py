@@ -49,15 +49,15 @@ class Trial(Generic[Option]):
     def __init__(
         self, options: Sequence[Option], *, default: Option | None = None, warm_up: int = 1
     ) -> None:
-        self._options, self._warm_up = tuple(options), warm_up
+        self.options, self._warm_up = tuple(options), warm_up
         self._round = max(ROUND_TOKENS, 3 * warm_up)
-        self.fastest: Option = self._options[0] if default is None else default
+        self.fastest: Option = self.options[0] if default is None else default
         self.seconds: dict[Option, float] = {}  # per token, in each option's last trial
-        self.is_settled = len(self._options) == 1  # no options are being compared now
+        self.is_settled = len(self.options) == 1  # no options are being compared now
         self._has_fastest = default is not None
         # By option: the token at which its next trial begins, and how often in a row it has lost.
-        self._due = dict.fromkeys(self._options, 0 if default is None else TRIAL_TOKENS)
-        self._losses = dict.fromkeys(self._options, 0)
+        self._due = dict.fromkeys(self.options, 0 if default is None else TRIAL_TOKENS)
+        self._losses = dict.fromkeys(self.options, 0)
         self._token = 0
         self._recent: list[float] = []  # seconds of tokens since the last trial
         self._usual: float | None = None  # seconds per token of the fastest option since then
@@ -77,7 +77,7 @@ class Trial(Generic[Option]):
 
     def _all_tokens(self) -> Tokens[Option]:
         """Yields the option of each token, and receives the seconds that the token took."""
-        while len(self._options) == 1:
+        while len(self.options) == 1:
             yield self.fastest
         if not self._has_fastest:
             yield from self._first_trial()
@@ -90,11 +90,11 @@ class Trial(Generic[Option]):
                 self._add_recent((yield self.fastest))
 
     def _others(self) -> list[Option]:
-        return [option for option in self._options if option != self.fastest]
+        return [option for option in self.options if option != self.fastest]
 
     def _first_trial(self) -> Tokens[Option]:
         """Times a few tokens with each option; postpones the next trial of far slower ones."""
-        for option in self._options:
+        for option in self.options:
             slow = SLOW_RATIO * min(self.seconds.values(), default=float("inf"))
             times = list[float]()
             for number in range(FIRST_WARM_UP + FIRST_TOKENS):
@@ -102,7 +102,7 @@ class Trial(Generic[Option]):
                 if number > FIRST_WARM_UP and min(times[-2:]) > slow:
                     break
             self.seconds[option] = typical(times[FIRST_WARM_UP:])
-        self.fastest = min(self._options, key=self.seconds.__getitem__)
+        self.fastest = min(self.options, key=self.seconds.__getitem__)
         for option in self._others():
             if self.ratio(option, self.fastest) > SLOW_RATIO:
                 self._postpone(option)
@@ -148,7 +148,7 @@ class Trial(Generic[Option]):
             TRIAL_TOKENS / self._round, max(1, (CLEAR_DIFFERENCE / max(slower, 0.01)) ** 2)
         )
         cost = slower * rounds * (self._round + self._warm_up)  # tokens
-        pause = max(MIN_PAUSE, cost * len(self._options) / MAX_LOSS) * 2 ** self._losses[option]
+        pause = max(MIN_PAUSE, cost * len(self.options) / MAX_LOSS) * 2 ** self._losses[option]
         self._due[option] = self._token + int(min(pause, MAX_PAUSE))
         self._losses[option] += 1
 
@@ -169,7 +169,7 @@ class Trial(Generic[Option]):
     def _watch_drift(self, before: float, now: float) -> None:
         """Makes all trials due again if the fastest option's seconds have changed clearly."""
         if max(before, now) > DRIFT_RATIO * min(before, now):
-            self._due = dict.fromkeys(self._options, self._token)
+            self._due = dict.fromkeys(self.options, self._token)
 
 
 class Budget:

@@ -26,6 +26,7 @@ from sharpi.engine.measure.benchmark import BenchmarkTest, run_benchmark
 from sharpi.engine.sequence import Sequence
 from sharpi.errors import SharpiError
 from sharpi.ops.cuda.gpu_limits import replay_seconds
+from sharpi.trial import Trial
 from sharpi.units import parse_size
 
 _GREEDY_POSITION = 64
@@ -127,10 +128,10 @@ def _reproducible_tokens(engine: Engine, count: int, findings: Findings) -> list
     tier = gpu_tier_of(engine.runner.parts)
     if not isinstance(tier, GpuTier):
         return _greedy_twice(engine, count, findings)
-    modes = tier.modes
-    tier.restrict_modes([mode for mode in modes if mode != "cpu"] or modes)
+    modes = tier.miss.options
+    tier.miss = Trial([mode for mode in modes if mode != "cpu"] or modes)
     tokens = _greedy_twice(engine, count, findings)
-    tier.restrict_modes(modes)
+    tier.miss = Trial(modes)
     return tokens
 
 

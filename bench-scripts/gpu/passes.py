@@ -15,6 +15,7 @@ from sharpi.engine.engine import Engine
 from sharpi.engine.sequence import Sequence
 from sharpi.experts.stats.stats_collect import RunFacts
 from sharpi.ops.cuda.recorded import MissMode
+from sharpi.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +106,18 @@ class Passes:
         `by_launches`: launches kernels without CUDA graphs.
         """
         if self._tier is not None and mode in self.MODES:
-            self._tier.restrict_modes([next(m for m in self.MODES if m == mode)])
+            self._tier.miss = Trial([next(m for m in self.MODES if m == mode)])
         return self._decode(mode, self._sizes.warm_up, self._sizes.decoded, by_launches)
 
     def decode_auto(self) -> Decoded:
         """Measures decode with automatic choice of the miss mode; times the last third of it."""
         assert self._tier is not None
-        self._tier.restrict_modes(self.MODES)
+        self._tier.miss = Trial(self.MODES)
         timed = self._sizes.auto // 3
         found = self._decode("auto", self._sizes.auto - timed, timed, False)
         return Decoded(
             "auto", found.seconds, found.typical_seconds, found.hit_rate, found.bus_bytes,
-            self._tier.fastest_mode,
+            self._tier.miss.fastest,
         )  # fmt: skip
 
     def _decode(self, mode: str, warm_up: int, count: int, by_launches: bool) -> Decoded:
@@ -158,8 +159,8 @@ class Passes:
         Only miss modes are used whose results equal those with all experts in VRAM.
         """
         if self._tier is not None:
-            modes = [mode for mode in self._tier.modes if mode != "cpu"]
-            self._tier.restrict_modes(modes or self._tier.modes)
+            modes = [mode for mode in self._tier.miss.options if mode != "cpu"]
+            self._tier.miss = Trial(modes or self._tier.miss.options)
         tokens = [int(np.argmax(self._sequence.extend(self._ids(8))))]
         while len(tokens) < self._sizes.greedy:
             tokens.append(self._sequence.extend_largest(tokens[-1]))

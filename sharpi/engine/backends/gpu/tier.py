@@ -37,7 +37,7 @@ class GpuTier:
         self._filling: HostFilling | None = None
         self._report = GpuReport(slots, layers)
         self._is_ready = False
-        self._miss = Trial(slots.modes)
+        self.miss = Trial(slots.modes)  # the modes of handling missed experts
         self.trial = Trial((True, False), default=True) if slots.predicts else None
         self._num_accesses = 0  # an upper bound of the lookups
         # In lookups; None once nothing more will be pinned.
@@ -61,17 +61,12 @@ class GpuTier:
     @property
     def mode(self) -> MissMode:
         """The miss mode of the next token."""
-        return self._miss.choice
-
-    @property
-    def fastest_mode(self) -> MissMode:
-        """The fastest miss mode found so far."""
-        return self._miss.fastest
+        return self.miss.choice
 
     @property
     def shares(self) -> bool:
         """True if sequences may share a step: not while single tokens decide the miss mode."""
-        return self._miss.is_settled
+        return self.miss.is_settled
 
     @property
     def predicts(self) -> bool:
@@ -80,26 +75,17 @@ class GpuTier:
 
     def may_predict(self, num_tokens: int) -> bool:
         """Returns True if layers prefetch the next one's experts, once the miss mode is decided."""
-        if self.trial is None or not self._miss.is_settled:
+        if self.trial is None or not self.miss.is_settled:
             return False
         return self.trial.choice if num_tokens == 1 else self.trial.fastest
 
     @property
-    def modes(self) -> tuple[MissMode, ...]:
-        """The miss modes that the fastest one is chosen from."""
-        return self._slots.modes
-
-    @property
     def may_run_ahead(self) -> bool:
         """True if the GPU may begin a token early, as nothing is timed nor done by the host."""
-        is_timed = not self._miss.is_settled or (self.trial and not self.trial.is_settled)
+        is_timed = not self.miss.is_settled or (self.trial and not self.trial.is_settled)
         slots = self._slots
         has_host = self.mode == "cpu" or slots.is_filled_by_host or slots.settings.computed
         return not is_timed and not has_host
-
-    def restrict_modes(self, modes: Sequence[MissMode]) -> None:
-        """Restricts the miss modes to `modes`, for benchmarks."""
-        self._miss = Trial(modes)
 
     def begin_step(self, position: int) -> None:
         """Begins a step of tokens from `position` on; a new, unrelated text begins at 0."""
@@ -125,13 +111,13 @@ class GpuTier:
             steps.predicted += self.may_predict(num_tokens)
         if num_tokens != 1:
             return
-        if self.trial is not None and self._miss.is_settled and self.trial.record(seconds):
+        if self.trial is not None and self.miss.is_settled and self.trial.record(seconds):
             self.notes.append(prefetch_note(self.trial))
         filling = self._filling
         if filling is not None and filling.trial is not None and filling.trial.record(seconds):
             self.notes.append(_filling_note(filling.trial))
-        if self._miss.record(seconds):
-            self.notes.append(f"missed experts: {self._miss.fastest} is now the fastest mode")
+        if self.miss.record(seconds):
+            self.notes.append(f"missed experts: {self.miss.fastest} is now the fastest mode")
 
     def _fill(
         self, filling: HostFilling, routes: list[IntArray], num_tokens: int, *, is_decode: bool
@@ -194,9 +180,9 @@ class GpuTier:
             self._filling.policy.close()
 
     def _all_notes(self) -> Iterator[str]:
-        if self._miss.seconds:
-            times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self._miss.seconds.items())
-            yield f"time per token by miss mode: {times}; now {self._miss.fastest}"
+        if self.miss.seconds:
+            times = ", ".join(f"{m} {1e3 * s:.2f} ms" for m, s in self.miss.seconds.items())
+            yield f"time per token by miss mode: {times}; now {self.miss.fastest}"
         yield from filter(None, [self._slots.why_no_pin])
         yield from self.passes.notes
         yield from self.notes
