@@ -24,7 +24,6 @@ from sharpi.serve.http.request_guard import RequestGuard
 from sharpi.serve.llamacpp import routes as llamacpp_routes
 from sharpi.serve.openai import routes as openai_routes
 from sharpi.serve.status import slot_routes, status_routes
-from sharpi.serve.status.status_routes import live_experts_endpoint
 
 _SEE_PATHS = "; /openapi.json lists every path"
 _NO_EMBEDDINGS = "; this server computes no embeddings, ask one with a model for them"
@@ -73,7 +72,6 @@ def _endpoints(host: ModelHost, chats: ChatModels, slot_folder: Path | None) -> 
         *api_endpoints(host, chats),
         *status_routes.endpoints(host),
         *slot_routes.endpoints(host, slot_folder),
-        live_experts_endpoint(host),
     ]
     return [*described, openapi_endpoint(described), *page_endpoints()]
 

@@ -26,12 +26,13 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def endpoints(host: ModelHost) -> list[Endpoint]:
-    """Returns the endpoints /health, /metrics and /props."""
+    """Returns the endpoints /health, /metrics, /props and /experts/live."""
     status = Status(host)
     return [
         Endpoint("GET", "/health", status.health, other_paths=("/v1/health",)),
         Endpoint("GET", "/metrics", status.metrics),
         Endpoint("GET", "/props", status.props),
+        Endpoint("GET", "/experts/live", LiveExperts(host).respond),
     ]
 
 
@@ -147,11 +148,6 @@ class LiveExperts:
             look = await self._host.look(lambda each: (each.engine.expert_view(),))
             self._latest = as_json(look, time.monotonic())
             self._fresh_until = time.monotonic() + _FRESH_SECONDS
-
-
-def live_experts_endpoint(host: ModelHost) -> Endpoint:
-    """Returns the endpoint GET /experts/live."""
-    return Endpoint("GET", "/experts/live", LiveExperts(host).respond)
 
 
 def as_json(look: tuple[ExpertView | None] | None, seconds: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from sharpi.engine.loader import load_engine
 from sharpi.serve.host import model_host
 from sharpi.serve.host.model_host import ModelHost, ModelHostSettings
+from sharpi.serve.http.endpoint import EndpointTable
 from sharpi.serve.status import status_routes
-from sharpi.serve.status.status_routes import live_experts_endpoint
 from sharpi.settings import GenerationRequest, RunConfig
 
 pytestmark = pytest.mark.native
@@ -44,7 +44,7 @@ def host(config: RunConfig) -> Iterator[ModelHost]:
 def client(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """Returns a client for which every request takes a new view."""
     monkeypatch.setattr(status_routes, "_FRESH_SECONDS", 0.0)
-    return TestClient(Starlette(routes=live_experts_endpoint(host).routes))
+    return TestClient(Starlette(routes=EndpointTable(status_routes.endpoints(host)).routes))
 
 
 def generate(host: ModelHost) -> None:
@@ -101,7 +101,7 @@ def test_a_look_loads_nothing(config: RunConfig) -> None:
         ModelHostSettings("demo", max_parallel=NUM_PARALLEL, idle_seconds=0.05),
     )
     host.start()
-    client = TestClient(Starlette(routes=live_experts_endpoint(host).routes))
+    client = TestClient(Starlette(routes=EndpointTable(status_routes.endpoints(host)).routes))
     try:
         for _ in range(1000):
             if client.get("/experts/live").json()["kind"] == "unloaded":
@@ -114,7 +114,7 @@ def test_a_look_loads_nothing(config: RunConfig) -> None:
 
 def test_many_watchers_are_one_look(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_routes, "_FRESH_SECONDS", 60.0)
-    client = TestClient(Starlette(routes=live_experts_endpoint(host).routes))
+    client = TestClient(Starlette(routes=EndpointTable(status_routes.endpoints(host)).routes))
     answers = [client.get("/experts/live").json() for _ in range(5)]
     assert len({answer["seconds"] for answer in answers}) == 1
 
