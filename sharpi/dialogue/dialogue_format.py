@@ -83,7 +83,8 @@ class DialogueFormat:
         TemplateError, with the template's own error message if it raises one.
         """
         shown = () if choice is not None and choice.mode == "none" else tools
-        instruction = "" if self._capabilities.shows_tools else self._instruction(shown)
+        is_told = not shown or self._capabilities.shows_tools
+        instruction = "" if is_told else self._instruction(shown)
         prepared = prepare(messages, self._capabilities, self.form, instruction)
         thinking = {} if enable_thinking is None else {"thinking": enable_thinking}
         objects = [] if instruction else [tool_object(tool) for tool in shown]
@@ -144,8 +145,7 @@ class DialogueFormat:
     def _instruction(self, tools: Sequence[Tool]) -> str:
         """Returns text for the system message that lists the tools and shows how to call one."""
         lines = [json.dumps(tool_object(tool), ensure_ascii=False) for tool in tools]
-        text = _INSTRUCTION.format(tools="\n".join(lines), sample=self.form.write(_SAMPLE))
-        return text if tools else ""
+        return _INSTRUCTION.format(tools="\n".join(lines), sample=self.form.write(_SAMPLE))
 
     def _is_control(self, marker: str) -> bool:
         token, ends = self._tokenizer.id_of(marker), self._tokenizer.end_ids

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from sharpi.serve.anthropic import stream as anthropic_routes
 from sharpi.serve.chat.chat_model import ChatModels
@@ -51,13 +51,7 @@ def build_app(host: ModelHost, settings: AppSettings, chats: ChatModels | None =
     handlers = {HTTPException: _refuse, Exception: _fail}
     inner = Starlette(routes=table.routes, exception_handlers=handlers)
 
-    def report(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        host.metrics.request(table.label(scope), status)
-        if settings.logs_requests:
-            settings.log(
-                f"{scope['method']} {scope['path']!r} {status} {seconds:.3f} s {request_id}"
-            )
-
+    report = host.metrics.reporter(table.label, settings.log if settings.logs_requests else None)
     limits = settings.limits or RequestLimits(host.max_body_bytes)
     guard = RequestGuard(
         inner, settings.access, limits, report, settings.log, table.takes_body, host.admitted

@@ -7,11 +7,12 @@ ModelSnapshot.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
+from starlette.types import Scope
 
 from sharpi.engine.sampling.generation_state import FinishInfo, TextDelta
 from sharpi.serve.host.hosted_model import ExpertCounts, ModelSnapshot
@@ -106,9 +107,18 @@ class Metrics:
         self._experts = _ExpertCollector()
         registry.register(self._experts)
 
-    def request(self, route: str, status: int) -> None:
-        """Counts a request by route and status; 499 means a client that disconnected early."""
-        self._requests.labels(route, str(status)).inc()
+    def reporter(
+        self, label: Callable[[Scope], str], log: Callable[[str], None] | None
+    ) -> Callable[[Scope, int, float, str], None]:
+        """Returns what counts a request by label and status, of which 499 is a lost client."""
+
+        def report(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+            self._requests.labels(label(scope), str(status)).inc()
+            if log is not None:
+                place = f"{scope['method']} {scope['path']!r}"
+                log(f"{place} {status} {seconds:.3f} s {request_id}")
+
+        return report
 
     def answer(self) -> "AnswerMeter":
         """Returns a new AnswerMeter, whose time to the first token begins now."""
