@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, PAGE_POSITIONS, KvCache, kv_bytes
 from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import Program, ProgramLimits, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.interface import AttentionShape, Matrix
+from sharpi.ops.interface import Matrix
 from sharpi.settings import KvTypes
 
 _PATTERN = 0x21  # as f16 0.01: neither zero nor slow to compute with

@@ -15,11 +15,11 @@ import numpy as np
 from attention import _step, _table
 from msgspec.structs import replace
 
+from sharpi.ops.attention_shape import AttentionShape, IndexShape
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, kv_bytes
 from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.interface import AttentionShape, IndexShape
 from sharpi.settings import F16_TYPES
 
 # The released sizes.

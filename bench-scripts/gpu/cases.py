@@ -12,6 +12,7 @@ from gpu.arena import Arena, activations, allocate, kv_pages, make_arena, upload
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
 from sharpi.gguf.quant_types import QuantType
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cuda.launchers.attention.attention import attention, scratch_bytes
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
 from sharpi.ops.cuda.launchers.elementwise import unary
@@ -21,7 +22,7 @@ from sharpi.ops.cuda.launchers.matvec import MatvecPart, matvec
 from sharpi.ops.cuda.launchers.rms_norm import rms_norm
 from sharpi.ops.cuda.matvec_layout import activation_bytes, reads_floats
 from sharpi.ops.cuda.recorder.attention_calls import TILED_HEADS
-from sharpi.ops.interface import Activation, AttentionShape, Router, Unary
+from sharpi.ops.interface import Activation, Router, Unary
 from sharpi.settings import KvType, KvTypes
 
 _FLOAT, _INT = 4, 4

@@ -28,7 +28,8 @@ from sharpi.model.mixers.attention_reader import read_windows
 from sharpi.model.mixers.mixer import MixerSettings
 from sharpi.model.mixers.mixers import read_head_mixer, read_mixers
 from sharpi.model.spec import ArchitectureSpec, load_spec
-from sharpi.ops.interface import AttentionShape, Ops, Scoring, Unary, X
+from sharpi.ops.attention_shape import AttentionShape
+from sharpi.ops.interface import Ops, Scoring, Unary, X
 from sharpi.ops.recurrent import RecurrentShape
 
 ASSISTANT = "gemma4-assistant"

@@ -13,7 +13,8 @@ from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from sharpi.errors import UnsupportedModelError
-from sharpi.ops.interface import Activation, HeadGate, Scoring
+from sharpi.ops.attention_shape import HeadGate
+from sharpi.ops.interface import Activation, Scoring
 from sharpi.ops.recurrent import HeadOrder
 from sharpi.resources import models_folder
 

@@ -7,24 +7,18 @@ quant blocks.
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.gguf.quant_types import QuantType, row_bytes
+from sharpi.ops.attention_shape import AttentionShape, Chosen, HeadGate, RopeTable
 from sharpi.ops.recurrent import ConvolutionShape, DecayRates, DeltaNetShape, Mamba2Shape
 
 FloatArray = npt.NDArray[np.float32]
 X = TypeVar("X")
-
-
-class HeadGate(IntEnum):
-    """The activation of gates after attention; the native library uses the same numbers."""
-
-    SIGMOID = 0
-    SOFTPLUS = 1
 
 
 class Activation(IntEnum):
@@ -150,62 +144,6 @@ class Router(Struct, frozen=True):
     layer: int = 0  # the index of the layer
 
 
-class IndexShape(Struct, frozen=True):
-    """The sizes of an indexer, which chooses the positions that a token's attention reads.
-
-    It chooses `num_chosen` blocks of `block` positions, for all heads of attention together or each
-    of its heads for an equal share of the KV heads. A token that sees no more blocks reads all.
-    """
-
-    num_heads: int
-    key_dim: int
-    scale: float
-    num_chosen: int
-    block: int = 1
-    num_local: int = 0  # so many of a token's last blocks are always chosen
-    is_joint: bool = True  # all heads choose together
-
-    @property
-    def num_choices(self) -> int:
-        return 1 if self.is_joint else self.num_heads
-
-    @property
-    def num_positions(self) -> int:
-        """The most positions that a token's attention reads."""
-        return self.num_chosen * self.block
-
-
-class Chosen(Struct, Generic[X], frozen=True):
-    """The choice of an indexer: each token's blocks in ascending order, for each choosing head."""
-
-    shape: IndexShape
-    blocks: X
-
-
-class AttentionShape(Struct, frozen=True):
-    """The sizes and options of one layer's attention."""
-
-    layer: int  # the layer whose part of the KV cache is used
-    num_heads: int
-    num_kv_heads: int
-    key_dim: int
-    value_dim: int
-    scale: float
-    window: int = 0  # positions that a token attends to, including itself; 0 for all
-    soft_cap: float = 0.0  # soft cap of the scores, 0 for none
-    is_chunked: bool = False  # windows start at multiples of their size (chunked attention)
-    values_in_keys: bool = False  # the first `value_dim` values of a key are its value
-    index: IndexShape | None = None  # of the layer's own indexer, whose keys are in the KV cache
-    is_sparse: bool = False  # an indexer, the layer's own or an earlier one's, chooses positions
-
-
-class RopeTable(Struct, frozen=True):
-    """The frequencies of a rotary embedding; an angle is position * frequency."""
-
-    frequencies: FloatArray  # (half,), in radians per position
-    scale: float = 1.0  # multiplies cosines and sines
-
-
 class Ops(Protocol[X]):
     """The operations that `sharpi.model` computes with."""
 
@@ -213,10 +151,7 @@ class Ops(Protocol[X]):
         """Computes scale * the embedding of each of the step's token ids: (columns,)."""
 
     def rms_norm(self, x: X, weight: FloatArray, epsilon: float, groups: int = 1) -> X:
-        """Computes x / rms(x) * weight over each of `groups` parts of x.
-
-        The weight is as wide as one part, or as x.
-        """
+        """Computes x / rms(x) * weight of each of `groups` parts; weights as wide as one, or x."""
 
     def linear(self, x: X, matrices: Sequence[Matrix]) -> list[X]:
         """Computes W x + bias for each matrix: (rows,)."""
@@ -228,10 +163,7 @@ class Ops(Protocol[X]):
         """Computes the cosines and sines of a rotary embedding for the step's positions."""
 
     def rope(self, x: X, num_heads: int, angles: X, interleaved: bool) -> X:
-        """Applies RoPE to the first 2 * half numbers of each head, by the angles of `rope_angles`.
-
-        Pairs are (i, i + half), or (2i, 2i + 1) if `interleaved`.
-        """
+        """Turns numbers i and i + half of each head by `angles`; 2i and 2i + 1 if `interleaved`."""
 
     def attention(
         self,
@@ -273,8 +205,7 @@ class Ops(Protocol[X]):
     ) -> None:
         """Predicts the routes of a later layer from x, a hidden state of an earlier layer.
 
-        `norm`, `matrix` and `router` belong to the later layer. The prediction is a hint for
-        prefetches; an implementation may ignore it.
+        `norm`, `matrix` and `router` are the later layer's. An implementation may ignore the hint.
         """
 
     def experts(

@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from sharpi.gguf.reader import GgufFile
 from sharpi.model.config import ModelConfig
+from sharpi.ops.attention_shape import IndexShape
 from sharpi.ops.cpu.program import Rounding
-from sharpi.ops.interface import IndexShape
 
 _FLOAT_BYTES = 4
 # Constants of matmul.h, tiles.h, stage.h, attend_span.h, op_attention.cpp and expert_jobs.h in

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from kv_pages import round_row
 
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import hadamard
-from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvType, KvTypes
 
 Array = npt.NDArray[Any]

@@ -12,8 +12,9 @@ from sharpi.device.launch import Span
 from sharpi.gguf.quant_types import QuantType
 from sharpi.ops.cuda import gpu_limits as gpu_limits
 from sharpi.ops.cuda.gpu_limits import GpuLimits, filled_memory, read_rate, replay_seconds
-from sharpi.ops.cuda.launchers.elementwise import sigmoid
+from sharpi.ops.cuda.launchers.elementwise import unary
 from sharpi.ops.cuda.matvec_layout import BLOCK, block_threads, lanes_of_row, units_of_row
+from sharpi.ops.interface import Unary
 
 BLOCK_BYTES = 128 << 10
 
@@ -56,7 +57,7 @@ def test_memory_is_filled_to_its_end(device: Device, monkeypatch: pytest.MonkeyP
 
 def test_replays_repeat_the_work(device: Device) -> None:
     x = upload(device, np.zeros(3, np.float32))
-    seconds = replay_seconds(device, [sigmoid(x, count=3)], tries=2)
+    seconds = replay_seconds(device, [unary(x, Unary.SIGMOID, count=3)], tries=2)
     assert len(seconds) == 2
     assert min(seconds) > 0
     value = np.zeros(3)  # once directly, once to warm the graph up

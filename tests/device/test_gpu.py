@@ -28,8 +28,9 @@ from sharpi.device.gpu import open_gpu
 from sharpi.device.gpu_errors import GpuErrors, KernelError
 from sharpi.device.launch import Kernel, Launch, Span
 from sharpi.errors import DeviceError
-from sharpi.ops.cuda.launchers.elementwise import sigmoid
+from sharpi.ops.cuda.launchers.elementwise import unary
 from sharpi.ops.cuda.replay.step_outputs import GpuValues
+from sharpi.ops.interface import Unary
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_module_is_compiled_once_for_a_quant_type(gpu: Gpu, device: CudaDevice
 
 
 def test_a_file_without_types_is_compiled_whole(gpu: Gpu, device: CudaDevice) -> None:
-    device.launch(sigmoid(Span(device.allocate(12), 0, 12), count=3))
+    device.launch(unary(Span(device.allocate(12), 0, 12), Unary.SIGMOID, count=3))
     assert [module.options for (module,) in gpu.calls("compile")] == [("-std=c++17",)]
 
 
@@ -206,7 +207,7 @@ def test_no_bytes_still_have_an_address(gpu: Gpu, device: CudaDevice) -> None:
 
 def test_a_graph_is_captured_once_and_replayed(gpu: Gpu, device: CudaDevice) -> None:
     span = Span(device.allocate(12), 0, 12)
-    replay = device.record([partial(device.launch, sigmoid(span, count=3))] * 2)
+    replay = device.record([partial(device.launch, unary(span, Unary.SIGMOID, count=3))] * 2)
     names = [name for name, *_ in gpu.log]
     assert names[names.index("begin_capture") :] == [
         "begin_capture", "compile", "launch", "launch", "end_capture",
@@ -232,7 +233,7 @@ def failing(device: CudaDevice) -> list[Callable[[], object]]:
     graph = device.record([])
     return [
         lambda: device.upload(span, np.zeros(3, np.int32)),
-        lambda: device.launch(sigmoid(span, count=3)),
+        lambda: device.launch(unary(span, Unary.SIGMOID, count=3)),
         lambda: device.matmul(span, span, span, (1, 1, 1)),
         lambda: device.batched_matmul(span, span, span, (1, 1, 1, 1)),
         lambda: device.record([]),

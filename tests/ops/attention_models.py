@@ -10,8 +10,9 @@ from reference_kv_rounding import round_rows
 from reference_ops import ReferenceOps
 from replay import matrix, reference
 
+from sharpi.ops.attention_shape import AttentionShape, RopeTable
 from sharpi.ops.cpu.kv_cache import hadamard, rotation_sizes
-from sharpi.ops.interface import AttentionShape, Matrix, RopeTable
+from sharpi.ops.interface import Matrix
 from sharpi.settings import KvTypes
 
 VOCAB, HIDDEN = 50, 96

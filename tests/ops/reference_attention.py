@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from reference_numbers import softmax
 
+from sharpi.ops.attention_shape import AttentionShape, Chosen
 from sharpi.ops.cpu.kv_cache import KEEP_POOL, KEEP_WINDOW
-from sharpi.ops.interface import AttentionShape, Chosen, FloatArray
+from sharpi.ops.interface import FloatArray
 
 Array = npt.NDArray[Any]
 

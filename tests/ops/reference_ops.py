@@ -13,14 +13,12 @@ from reference_attention import ReferenceAttention
 from reference_numbers import dequantise, dequantise_expert, gated, sigmoid, softmax, unary
 from reference_recurrent import ReferenceRecurrent
 
+from sharpi.ops.attention_shape import AttentionShape, HeadGate, RopeTable
 from sharpi.ops.interface import (
     Activation,
-    AttentionShape,
     ExpertWeights,
     FloatArray,
-    HeadGate,
     Matrix,
-    RopeTable,
     Router,
     Scoring,
     StackedMatrix,

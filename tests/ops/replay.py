@@ -9,12 +9,13 @@ from reference_ops import ReferenceOps
 
 from sharpi.gguf.quant_types import QuantType
 from sharpi.hardware.topology import ThreadPlace
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.library import INSTRUCTION_SETS, ThreadPool, load_library
 from sharpi.ops.cpu.program import ProgramLimits, Rounding, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.interface import AttentionShape, Matrix, StackedMatrix
+from sharpi.ops.interface import Matrix, StackedMatrix
 from sharpi.ops.recurrent import RecurrentShape, StateLayout
 from sharpi.settings import F16_TYPES, KvTypes
 

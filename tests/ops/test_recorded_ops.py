@@ -11,16 +11,9 @@ from msgspec.structs import replace
 from replay import AVAILABLE, Native, matrix, reference, stacked
 
 from sharpi.errors import SharpiError
+from sharpi.ops.attention_shape import HeadGate, RopeTable
 from sharpi.ops.cpu import abi
-from sharpi.ops.interface import (
-    Activation,
-    ExpertWeights,
-    HeadGate,
-    RopeTable,
-    Router,
-    Scoring,
-    Unary,
-)
+from sharpi.ops.interface import Activation, ExpertWeights, Router, Scoring, Unary
 
 pytestmark = pytest.mark.native
 RNG = np.random.default_rng(1)

@@ -14,11 +14,11 @@ from sharpi.engine.backends.model_part import Values
 from sharpi.engine.backends.recorded_part import PartCache, program_limits
 from sharpi.model.config import ModelConfig
 from sharpi.model.weights import ModelWeights
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache
 from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, Program, StepArrays, int_pointer
 from sharpi.ops.cpu.recorder import Recorder
-from sharpi.ops.interface import AttentionShape
 from sharpi.tiers.settings import EngineSettings
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from sharpi.engine.backends.model_part import HostBytes, ModelPart, RemoteLayers
 from sharpi.model.config import ModelConfig
 from sharpi.model.transformer import Transformer
 from sharpi.model.weights import ModelWeights
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, KvCache, StateMemory
 from sharpi.ops.cpu.library import ThreadPool
 from sharpi.ops.cpu.program import IntArray, ProgramLimits
-from sharpi.ops.interface import AttentionShape, Ops, X
+from sharpi.ops.interface import Ops, X
 from sharpi.ops.recurrent import RecurrentShape
 from sharpi.tiers.settings import EngineSettings
 

@@ -10,16 +10,8 @@ from sharpi.model.mixers.rope import Angles, Rope, Temperature
 from sharpi.model.norm import Norm, optional_norm
 from sharpi.model.spec import HeadNorms
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import (
-    Activation,
-    AttentionShape,
-    FloatArray,
-    HeadGate,
-    Matrix,
-    Ops,
-    Unary,
-    X,
-)
+from sharpi.ops.attention_shape import AttentionShape, HeadGate
+from sharpi.ops.interface import Activation, FloatArray, Matrix, Ops, Unary, X
 from sharpi.ops.recurrent import RecurrentShape
 
 if TYPE_CHECKING:

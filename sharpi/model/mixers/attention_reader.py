@@ -15,7 +15,7 @@ from sharpi.model.mixers.rope import (
     yarn_attention_factor,
 )
 from sharpi.model.spec import ArchitectureSpec
-from sharpi.ops.interface import AttentionShape
+from sharpi.ops.attention_shape import AttentionShape
 
 
 class RopeReader:

@@ -13,7 +13,8 @@ from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.norm import Norm, load_norm, optional_norm
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import AttentionShape, IndexShape, Matrix, Ops, X
+from sharpi.ops.attention_shape import AttentionShape, IndexShape
+from sharpi.ops.interface import Matrix, Ops, X
 
 _KEY_NORM_EPSILON = 1e-6  # of layer norms; files do not state it
 _MAX_CHOSEN, _MAX_BLOCK, _MAX_HEADS, _MAX_KEY_DIM = 1 << 20, 1 << 10, 1 << 10, 1024

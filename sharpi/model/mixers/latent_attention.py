@@ -23,8 +23,9 @@ from sharpi.model.mixers.rope import Angles, Rope, Temperature, read_scaling, re
 from sharpi.model.norm import Norm, load_norm
 from sharpi.model.spec import ArchitectureSpec
 from sharpi.model.tensors import TensorSource
+from sharpi.ops.attention_shape import AttentionShape, HeadGate
 from sharpi.ops.cpu.library import dequantise_rows
-from sharpi.ops.interface import AttentionShape, HeadGate, Matrix, Ops, StackedMatrix, X
+from sharpi.ops.interface import Matrix, Ops, StackedMatrix, X
 from sharpi.ops.recurrent import RecurrentShape
 
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from sharpi.model.mixers.rope import Angles, Rope
 from sharpi.model.tensors import TensorSource
-from sharpi.ops.interface import AttentionShape, Matrix, Ops, X
+from sharpi.ops.attention_shape import AttentionShape
+from sharpi.ops.interface import Matrix, Ops, X
 from sharpi.ops.recurrent import RecurrentShape
 
 

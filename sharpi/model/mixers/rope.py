@@ -19,7 +19,8 @@ from sharpi.gguf.cursor import file_error, printable
 from sharpi.gguf.metadata import Metadata
 from sharpi.model.hyperparameter_reader import HyperparameterReader
 from sharpi.model.spec import ArchitectureSpec
-from sharpi.ops.interface import Chosen, FloatArray, Ops, RopeTable, X
+from sharpi.ops.attention_shape import Chosen, RopeTable
+from sharpi.ops.interface import FloatArray, Ops, X
 
 DoubleArray = npt.NDArray[np.float64]
 

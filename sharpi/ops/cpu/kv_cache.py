@@ -13,8 +13,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from sharpi.errors import UsageError
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.recorder_tape import aligned_bytes
-from sharpi.ops.interface import AttentionShape
 from sharpi.ops.recurrent import RecurrentShape, StateLayout
 from sharpi.settings import F16_TYPES, KvType, KvTypes
 from sharpi.system.memory import ReturnableMemory

@@ -7,6 +7,7 @@ replayed for every step.
 from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_void_p
 
+from sharpi.ops.attention_shape import AttentionShape, Chosen
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import ConvolutionParams, DeltaNetParams, Mamba2Params, OpKind
 from sharpi.ops.cpu.kv_cache import (
@@ -20,13 +21,7 @@ from sharpi.ops.cpu.kv_cache import (
 from sharpi.ops.cpu.program import ProgramLimits
 from sharpi.ops.cpu.recorder_experts import ExpertsRecorder
 from sharpi.ops.cpu.recorder_tape import Buffer, Tape
-from sharpi.ops.interface import (
-    Activation,
-    AttentionShape,
-    Chosen,
-    ExpertSource,
-    FloatArray,
-)
+from sharpi.ops.interface import Activation, ExpertSource, FloatArray
 from sharpi.ops.recurrent import (
     ConvolutionShape,
     DecayRates,

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from ctypes import Array, c_int32
 
+from sharpi.ops.attention_shape import HeadGate, RopeTable
 from sharpi.ops.cpu import abi
 from sharpi.ops.cpu.abi import OpKind, Rows
 from sharpi.ops.cpu.recorder_tape import FLOAT_BYTES, Buffer, Tape
-from sharpi.ops.interface import FloatArray, HeadGate, Matrix, RopeTable, Unary
+from sharpi.ops.interface import FloatArray, Matrix, Unary
 
 
 class LinearRecorder(Tape):

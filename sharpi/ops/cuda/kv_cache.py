@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from sharpi.device.device import Device, HostArray
 from sharpi.device.launch import Span
 from sharpi.errors import DeviceError
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import (
     KV_BLOCK,
     KV_FORMATS,
@@ -28,7 +29,7 @@ from sharpi.ops.cpu.program import IntArray
 from sharpi.ops.cuda.gpu_limits import raise_unsupported
 from sharpi.ops.cuda.gpu_weights import aligned
 from sharpi.ops.cuda.launchers.attention.attention import MAX_VALUE_DIM
-from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.interface import FloatArray
 from sharpi.settings import F16_TYPES, KvType, KvTypes
 
 # Frames beyond the pages that `WindowPages` keeps: a page is copied before the old one is dropped.

@@ -10,8 +10,9 @@ from for_each import for_each
 from msgspec.structs import replace
 from replay import AVAILABLE, Native, reference
 
+from sharpi.ops.attention_shape import AttentionShape, IndexShape, RopeTable
 from sharpi.ops.cpu.kv_cache import KvCache, kv_bytes
-from sharpi.ops.interface import AttentionShape, IndexShape, Matrix, RopeTable
+from sharpi.ops.interface import Matrix
 from sharpi.settings import F16_TYPES, KvTypes
 
 pytestmark = pytest.mark.native

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from replay import Native, matrix
 
-from sharpi.ops.interface import AttentionShape
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.settings import KvType, KvTypes
 
 pytestmark = pytest.mark.native

@@ -21,9 +21,9 @@ from reference_kv_rounding import round_rows
 from replay import AVAILABLE, Native, reference
 
 from sharpi.errors import UsageError
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import KV_FORMATS, KvCache, check_kv_types, hadamard, kv_bytes
 from sharpi.ops.cpu.program import Rounding
-from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvType, KvTypes
 
 pytestmark = pytest.mark.native

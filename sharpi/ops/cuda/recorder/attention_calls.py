@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sharpi.device.device import AttendShape
 from sharpi.device.launch import Span
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS, rotation_sizes
 from sharpi.ops.cpu.recorder_tape import Buffer
 from sharpi.ops.cuda.kv_cache import GpuKvCache, types_of
@@ -17,7 +18,7 @@ from sharpi.ops.cuda.recorded import Attend, Call, PendingHeads, RecordedTensor,
 from sharpi.ops.cuda.recorder.f16_matmul import is_product, uses_library
 from sharpi.ops.cuda.recording import Recording, head_group
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.interface import AttentionShape, FloatArray
+from sharpi.ops.interface import FloatArray
 from sharpi.settings import F16_TYPES
 
 FUSED_BYTES = 256 << 20  # the most keys and values that the library's attention may gather

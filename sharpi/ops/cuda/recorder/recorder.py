@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharpi.device.launch import Span
 from sharpi.errors import UnsupportedModelError
+from sharpi.ops.attention_shape import AttentionShape, Chosen
 from sharpi.ops.cpu.abi import Rows
 from sharpi.ops.cpu.kv_cache import PAGE_POSITIONS
 from sharpi.ops.cuda.expert_slots.gpu_expert_weights import GpuExpertWeights
@@ -36,8 +37,6 @@ from sharpi.ops.cuda.replay.step_inputs import StepInputs
 from sharpi.ops.cuda.replay.step_outputs import StepOutputs
 from sharpi.ops.interface import (
     Activation,
-    AttentionShape,
-    Chosen,
     ExpertWeights,
     FloatArray,
     Matrix,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from sharpi.device.launch import Launch
+from sharpi.ops.attention_shape import HeadGate, RopeTable
 from sharpi.ops.cuda.launchers import elementwise, rms_norm
 from sharpi.ops.cuda.launchers.attention.heads import (
     HeadNorm,
@@ -15,7 +16,7 @@ from sharpi.ops.cuda.launchers.experts import experts
 from sharpi.ops.cuda.recorded import Call, PendingHeads, RecordedTensor, StepShape
 from sharpi.ops.cuda.recording import Recording
 from sharpi.ops.cuda.replay.step_inputs import StepInputs
-from sharpi.ops.interface import Activation, FloatArray, HeadGate, RopeTable, Unary
+from sharpi.ops.interface import Activation, FloatArray, Unary
 
 
 class RowsOnGpu:

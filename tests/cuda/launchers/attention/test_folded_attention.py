@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from sharpi.device.device import Device
 from sharpi.device.launch import Launch, Span
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cuda.launchers.attention.attention import (
     attention,
     scratch_bytes,
@@ -27,7 +28,6 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     heads,
 )
 from sharpi.ops.cuda.matvec_layout import activation_bytes
-from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvTypes
 
 POSITIONS = (3, 300, 517)  # of three sequences, in one, two and three spans

@@ -4,8 +4,8 @@ from device_arrays import read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
+from sharpi.ops.attention_shape import HeadGate
 from sharpi.ops.cuda.launchers.attention.heads import gate_heads
-from sharpi.ops.interface import HeadGate
 
 
 @pytest.mark.parametrize("activation", HeadGate)

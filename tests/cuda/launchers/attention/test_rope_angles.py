@@ -4,8 +4,8 @@ from device_arrays import empty, read, upload
 from reference_ops import ReferenceOps
 
 from sharpi.device.device import Device
+from sharpi.ops.attention_shape import RopeTable
 from sharpi.ops.cuda.launchers.attention.heads import rope_angles
-from sharpi.ops.interface import RopeTable
 
 
 @pytest.mark.parametrize("half", [1, 32, 64, 150])

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sharpi.device.launch import Kernel, Launch, Span, is_same_address, named
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cuda.launchers.attention import tiled_attention
 from sharpi.ops.cuda.launchers.attention.heads import (
     NO_GROUP,
@@ -15,7 +16,6 @@ from sharpi.ops.cuda.launchers.attention.heads import (
     KvCacheSlice,
 )
 from sharpi.ops.cuda.matvec_layout import whole_warps
-from sharpi.ops.interface import AttentionShape
 
 
 class AttentionArguments(NamedTuple):

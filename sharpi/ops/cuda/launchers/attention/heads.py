@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from sharpi.device.launch import Launch, Span, is_same_address, named
+from sharpi.ops.attention_shape import HeadGate
 from sharpi.ops.cpu.kv_cache import KV_FORMATS
 from sharpi.ops.cuda.launchers.elementwise import JoinArguments
-from sharpi.ops.interface import HeadGate
 from sharpi.settings import F16_TYPES, KvType, KvTypes
 
 _HEADS_EACH: Final = 4

@@ -3,8 +3,8 @@
 from typing import Final
 
 from sharpi.device.launch import Kernel, Launch, Span
+from sharpi.ops.attention_shape import AttentionShape
 from sharpi.ops.cuda.launchers.attention.heads import KvCacheSlice
-from sharpi.ops.interface import AttentionShape
 from sharpi.settings import KvTypes
 
 MAX_KEY_DIM: Final = 576  # the most for which shared memory holds 32 queries, on every GPU
