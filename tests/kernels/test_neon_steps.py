@@ -42,14 +42,16 @@ def recorded_for_arm(arm: EmulatedLibrary, monkeypatch: pytest.MonkeyPatch) -> N
     arm.memory.clear()
     addresses_of = recorder_experts._addresses
 
-    placed: dict[int, tuple[npt.NDArray[np.generic], int]] = {}  # layers may share their outputs
+    # By where an array is: layers may share their outputs, and read each other's keys.
+    placed: dict[tuple[int, int], tuple[npt.NDArray[np.generic], int]] = {}
 
     def data(_: recorder_tape.Tape, array: npt.NDArray[np.generic] | None) -> int | None:
         if array is None:
             return None
-        if id(array) not in placed:
-            placed[id(array)] = array, int(arm.memory.place(array).ctypes.data)
-        return placed[id(array)][1]
+        where = array.ctypes.data, array.nbytes
+        if where not in placed:
+            placed[where] = array, int(arm.memory.place(array).ctypes.data)
+        return placed[where][1]
 
     def addresses(stacked: StackedMatrix) -> npt.NDArray[np.uint64]:
         return addresses_of(replace(stacked, data=arm.memory.place(stacked.data)))
