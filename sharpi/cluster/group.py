@@ -181,10 +181,7 @@ class Group(Closing):
 
 
 def join_group(rendezvous: Rendezvous) -> Group:
-    """Joins the group at a rendezvous; raises ClusterError if other ranks do not join in time.
-
-    A process may join again after its group has failed. Raises MissingPackageError without torch.
-    """
+    """Joins a group, also after one has failed; raises ClusterError or MissingPackageError."""
     torch = _import_torch()
     distributed = torch.distributed
     interface = find_interface(

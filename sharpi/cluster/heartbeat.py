@@ -69,10 +69,7 @@ class HeartbeatMonitor(Closing):
         self.fail(f"rank {rank} on {self._hosts[rank]} {why}")
 
     def close(self) -> None:
-        """Ends the monitor, and records in the store that this rank has left on purpose.
-
-        After a fault it does not record this, because a call to a lost store might not return.
-        """
+        """Ends the monitor, and without a fault, records that this rank left on purpose."""
         if not self._has_ended.is_set():
             self._has_ended.set()
             if self.fault is None:

@@ -36,10 +36,7 @@ class _Links(Struct, frozen=True):
 
 
 def measure_links(group: Group) -> list[LinkRate]:
-    """Measures the links one after the other; all ranks have to call it, and get the same list.
-
-    The list is sorted by source and target. Raises ClusterError if a rank is lost meanwhile.
-    """
+    """Measures all links, in one list for all ranks; raises ClusterError if one is lost."""
     done: list[list[LinkRate]] = []
     worker = threading.Thread(target=lambda: done.append(_measure(group)), daemon=True)
     start_native(worker)

@@ -36,10 +36,7 @@ class Interface(Struct, frozen=True):
 
 
 def find_interface(name: str | None, peer: str, *, allows_public: bool = False) -> Interface:
-    """Returns the interface `name`, or, if that is None, the interface that routes to `peer`.
-
-    Raises LinkError if there is none, and for a public address unless `allows_public` is set.
-    """
+    """Returns the interface `name`, or the one to `peer`; raises LinkError, also if public."""
     interface = _named(name) if name else _towards(peer)
     if not interface.is_private and not allows_public:
         raise LinkError(

@@ -168,11 +168,7 @@ def within_answer(
     prompt: str,
     markers: ReasoningMarkers | None = None,
 ) -> Constraint:
-    """Returns a constraint that applies `constraint` to the answer and not to the reasoning.
-
-    The end of `prompt` shows whether the reasoning has begun. `markers`: those of the model, which
-    are looked for if None.
-    """
+    """Returns a constraint of the answer after the reasoning, which `prompt` may have begun."""
     tokenizer = grammars.tokenizer
     if prompt.endswith(HARMONY_TURN) and tokenizer.id_of("<|message|>") is not None:
         head = f"start: {harmony_reasoning(tokenizer)} {harmony_final(tokenizer)}"

@@ -85,16 +85,22 @@ class LayerStats(Struct, frozen=True):
         """The sum of the counts for prompts and for decoded tokens."""
         return sum_of((self.prompt, self.decode))
 
-    def plus(self, earlier: "LayerStats") -> "LayerStats":
-        """Returns the sums with the counts of earlier slots for the same layer."""
+    def with_lookups(
+        self, prompt: PhaseCounts, decode: PhaseCounts, uses: Iterable[int]
+    ) -> "LayerStats":
+        """Returns the sums with further lookups, and with their `uses` (experts,)."""
         return structs.replace(
             self,
-            prompt=sum_of((self.prompt, earlier.prompt)),
-            decode=sum_of((self.decode, earlier.decode)),
-            fills=self.fills + earlier.fills,
-            bytes_read=self.bytes_read + earlier.bytes_read,
-            uses=tuple(map(int.__add__, self.uses, earlier.uses)),
+            prompt=sum_of((self.prompt, prompt)),
+            decode=sum_of((self.decode, decode)),
+            uses=tuple(map(int.__add__, self.uses, uses)),
         )
+
+    def plus(self, earlier: "LayerStats") -> "LayerStats":
+        """Returns the sums with the counts of earlier slots for the same layer."""
+        fills, read = self.fills + earlier.fills, self.bytes_read + earlier.bytes_read
+        total = self.with_lookups(earlier.prompt, earlier.decode, earlier.uses)
+        return structs.replace(total, fills=fills, bytes_read=read)
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
         """Returns at most `number` most used experts, most used first; ties by lower id.

@@ -58,10 +58,7 @@ def _map_bytes(num_sources: int, num_experts: int, num_hashed: int, *, follows_t
 
 
 def parse_ids(text: str, num_experts: int) -> tuple[int, ...]:
-    """Returns the ids in a text such as `1,2,3` or `0-7`, without repeats.
-
-    Ignores empty parts. Raises UsageError for other texts and for ids from `num_experts` on.
-    """
+    """Returns the ids in `1,2,3` or `0-7`, without repeats; raises UsageError for others."""
     ids = dict.fromkeys(
         expert for part in text.split(",") if part.strip() for expert in _range(part.strip(), text)
     )
@@ -108,10 +105,7 @@ class ExpertShape(Struct, frozen=True):
 def choose_policy(
     config: ExpertConfig, shape: ExpertShape, profile: "ExpertProfile | None"
 ) -> PolicySettings:
-    """Returns the slot policy's settings; raises UsageError for unknown names and expert ids.
-
-    `profile`, if given, ranks the experts by their uses in earlier runs.
-    """
+    """Returns the policy's settings, with experts ranked by `profile`; raises UsageError."""
     kind = _kind(config, shape)
     budget = config.load_budget
     if budget is None:
@@ -194,10 +188,7 @@ def _default_kind(config: ExpertConfig, shape: ExpertShape) -> PolicyKind:
 
 
 def is_default(config: ExpertConfig, kind: PolicyKind) -> bool:
-    """Returns True if the slots change by a default policy, which trials may switch off.
-
-    False if the user chose a policy, a load budget or the learned predictor.
-    """
+    """Returns True for slots of a default policy, which trials may switch off."""
     is_chosen = (
         config.policy is not None or config.predictor == LEARNED or config.load_budget is not None
     )

@@ -106,10 +106,7 @@ class PolicySettings(Struct, frozen=True):
         return range(found[0], found[-1] + 1) if found else range(self.num_layers)
 
     def next_pin(self, last: int) -> int | None:
-        """Returns after how many accesses the most used experts are pinned next; None if never.
-
-        `last` is the number of accesses at which they were pinned last, -1 before the first time.
-        """
+        """Returns after how many accesses the next pin is due, after that at `last`, or -1."""
         limit = self.warm_pin_after
         if self.warm_pin <= 0 or last >= max(limit, 0):
             return None

@@ -114,11 +114,7 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until shutdown, with 12 threads that prepare requests.
-
-        Because each busy thread can delay the event loop by Python's switch interval, it shortens
-        that interval.
-        """
+        """Serves until shutdown; threads that prepare requests yield to the event loop early."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         _collect_garbage_of_requests()
         threads = ThreadPoolExecutor(_NUM_PREPARING, thread_name_prefix="prepare")

@@ -127,11 +127,7 @@ def token_to_bytes(token: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Returns a map from the characters of GPT-2's byte alphabet (`bytes_to_unicode`) to bytes.
-
-    A printable byte is written as the character with the same code, any other byte as a character
-    from U+0100 on.
-    """
+    """Returns the byte of each character in GPT-2's alphabet (`bytes_to_unicode`)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}

@@ -134,11 +134,7 @@ class Tokenizer:
         return self._encoder.encode(_valid(text))
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
-        """Returns the text of token ids; bytes that are not UTF-8 become U+FFFD.
-
-        Control tokens are left out without `show_special`. The space that SentencePiece puts before
-        a text is removed again.
-        """
+        """Returns the text of ids, without control tokens by default; other bytes become U+FFFD."""
         shown = (token_id for token_id in ids if show_special or not self.is_hidden(token_id))
         data = b"".join(map(self.token_bytes, shown))
         return data.removeprefix(b" " if self.adds_space else b"").decode("utf-8", "replace")

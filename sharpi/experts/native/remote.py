@@ -87,11 +87,7 @@ class RemoteExperts(NativeObject):
         return counts
 
     def uses(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the accesses (layers, 2) and uses (layers, experts) of other ranks' experts.
-
-        The columns of accesses are for prompts and for decoded tokens. Uses are the numbers of
-        tokens that used each expert.
-        """
+        """Returns lookups (layers, 2), by prompts and decoding, and uses (layers, experts)."""
         accesses = np.zeros((self._shape[0], 2), np.int64)
         uses = np.zeros(self._shape, np.int64)
         self._library.sharpi_remote_uses(self.handle, accesses.ctypes.data, uses.ctypes.data)

@@ -202,10 +202,7 @@ class StoreLayout(Struct, frozen=True):
 
 
 def read_layout(file: GgufFile, num_layers: int, own: Collection[int] | None = None) -> StoreLayout:
-    """Finds each layer's experts in the file; layers that are not `own` are left empty.
-
-    Raises ModelFileError if a layer with experts lacks the up or down matrix.
-    """
+    """Finds the experts of layers, or of `own` ones; raises ModelFileError if some are missing."""
     layers = (
         _layer(file.path, file.tensors, index) if own is None or index in own else LayerLayout()
         for index in range(num_layers)

@@ -14,10 +14,7 @@ _INCHES_PER_EXPERT, _INCHES_PER_LAYER = 0.12, 0.22
 
 
 def heats(stats: ExpertStats) -> NDArray[np.float64]:
-    """Returns the uses (layers, experts) as multiples of the layer's mean use per expert.
-
-    1 means that an expert was used as often as the mean. The rows of unused layers are NaN.
-    """
+    """Returns uses (layers, experts) in times of the layer's mean; NaN in unused layers."""
     uses = np.array([layer.uses for layer in stats.layers], np.float64)
     uses = uses.reshape(len(stats.layers), stats.num_experts)
     totals = uses.sum(axis=1, keepdims=True)

@@ -70,20 +70,12 @@ def _with_remote(
     """Returns the layers with the accesses and uses of experts on other machines added."""
     if remote is None:
         return layers
-    accesses, uses = remote.uses()
+    accesses, uses = (counts.tolist() for counts in remote.uses())
+    phases = [[PhaseCounts(accesses=n, remote=n) for n in counts] for counts in accesses]
     return tuple(
-        structs.replace(
-            layer,
-            prompt=_and_remote(layer.prompt, int(accesses[layer.layer, 0])),
-            decode=_and_remote(layer.decode, int(accesses[layer.layer, 1])),
-            uses=tuple((uses[layer.layer] + layer.uses).tolist()),
-        )
-        for layer in layers
+        each.with_lookups(phases[each.layer][0], phases[each.layer][1], uses[each.layer])
+        for each in layers
     )
-
-
-def _and_remote(counts: PhaseCounts, remote: int) -> PhaseCounts:
-    return structs.replace(counts, accesses=counts.accesses + remote, remote=remote)
 
 
 def _around_pin(

@@ -8,16 +8,13 @@ import numpy as np
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from sharpi.experts.layer_stats import LayerStats, PhaseCounts, sum_of, sum_of_hits
+from sharpi.experts.layer_stats import LayerStats, PhaseCounts, sum_of_hits
 from sharpi.experts.stats.stats import ExpertStats, PredictionStats, RemoteStats
 from sharpi.experts.stats.stats_collect import MappedUses, RunFacts
 
 
 def joined_stats(ranks: Sequence[ExpertStats], run: RunFacts) -> ExpertStats:
-    """Returns the statistics of all layers, with the token counts of the first rank's `run`.
-
-    Predictions are left out: each rank predicts for its layers only, so there is no common recall.
-    """
+    """Returns the statistics of all layers and ranks, without predictions, which differ."""
     # Ranks without reads have no notes of interest.
     telling = [each for each in ranks if each.bytes_read] or ranks
     return replace(
@@ -86,13 +83,10 @@ def _sum_of_predictions(
 
 
 def _and_mapped(layer: LayerStats, mapped: MappedUses) -> LayerStats:
-    index = layer.layer
-    return replace(
-        layer,
-        prompt=sum_of((layer.prompt, _in_file(mapped.prompt[index]))),
-        decode=sum_of((layer.decode, _in_file(mapped.decode[index]))),
-        uses=tuple((mapped.uses[index] + layer.uses).tolist()),
+    prompt, decode, uses = (
+        each[layer.layer] for each in (mapped.prompt, mapped.decode, mapped.uses)
     )
+    return layer.with_lookups(_in_file(prompt), _in_file(decode), uses.tolist())
 
 
 def _in_file(steps: NDArray[np.int64]) -> PhaseCounts:

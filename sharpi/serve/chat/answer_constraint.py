@@ -34,10 +34,7 @@ _MAX_FAULTY = 32  # tools that are looked at one by one, each for up to 2 s
 
 
 def shape_constraint(grammars: Grammars, shape: AnswerShape) -> GrammarConstraint | None:
-    """Returns the constraint of a schema or grammar on a text; None if any text is allowed.
-
-    It applies from the first token on. Raises ApiError, which names the invalid parameter.
-    """
+    """Returns the constraint of a form on a text, None for any; raises ApiError with `param`."""
     try:
         match shape.kind:
             case "json_object":

@@ -68,10 +68,7 @@ _KINDS = ("image", "audio", "video", "file", "document")
 
 
 def omitted(kind: str, refuses: str | None = None) -> str:
-    """Returns what the model reads in place of a part that is not text, as `[image omitted]`.
-
-    `refuses`: the path of the content, to raise ApiError instead.
-    """
+    """Returns `[image omitted]` or the like, or raises ApiError for the path `refuses`."""
     name = next((each for each in _KINDS if each in kind), kind[:40])
     if refuses is not None:
         raise_invalid(refuses, f"has a part of type '{kind[:40]}', and the model reads text only")

@@ -243,10 +243,7 @@ def named_event(data: dict[str, Any]) -> bytes:
 async def event_stream(
     events: Events, error_event: Callable[[ApiError], bytes], headers: Mapping[str, str]
 ) -> "EventResponse":
-    """Waits for the first event, and returns the response that streams all events.
-
-    An error before the first event is raised; a later error is sent as an `error_event`.
-    """
+    """Returns the stream after its first event, whose error is raised; later ones are events."""
     try:
         first = await anext(events)
     except BaseException:

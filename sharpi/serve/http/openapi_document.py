@@ -34,11 +34,7 @@ _ERROR_SCHEMA = {
 
 
 def openapi_endpoint(endpoints: Sequence[Endpoint]) -> Endpoint:
-    """Returns the endpoint GET /openapi.json, which describes `endpoints`.
-
-    The document is built when it is first asked for, because that takes longer than the rest of
-    the application.
-    """
+    """Returns GET /openapi.json, built when it is first asked for, as that takes long."""
     document = cache(lambda: openapi_document(endpoints))
 
     async def openapi(request: Request) -> Response:

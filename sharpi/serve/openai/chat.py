@@ -182,10 +182,7 @@ async def choice_events(
     answers_per_prompt: int,
     includes_usage: bool,
 ) -> Events:
-    """Yields the server-sent events of a stream, with a choice for each request.
-
-    Each event begins with the fields of `head`. `includes_usage` adds an event with the usage.
-    """
+    """Yields a stream's events, which begin with `head`, and the usage if it is included."""
     host, requests = answering.host, answering.prompt_requests
     usages = [Usage()] * len(requests)
 
