@@ -1,6 +1,7 @@
 """The worker that runs sharpi; contestant.py starts it.
 
-`options`: fields of RunConfig; "experts" is a dictionary with fields of ExpertConfig.
+`options`: fields of RunConfig; "experts" is a dictionary with fields of ExpertConfig. The variant
+"mapped" uses the mapped file, however little RAM is free.
 """
 
 import sys
@@ -15,6 +16,7 @@ from sharpi import __version__
 from sharpi.engine.loader import load_engine
 from sharpi.engine.sequence import Sequence
 from sharpi.settings import ExpertConfig, RunConfig
+from sharpi.tiers import planner
 
 
 class SharpiModel:
@@ -61,7 +63,9 @@ def _config(
     variant: str,
     options: dict[str, Any],
 ) -> RunConfig:
-    del variant  # sharpi has no variants
+    if variant == "mapped":
+        planner.default_ram = lambda hardware: 1 << 50
+        options = {"ram": 1 << 50} | options
     experts = ExpertConfig(**options.pop("experts", {}))
     sizes = {"num_threads": num_threads, "context_size": context_size, "batch_size": batch_size}
     return RunConfig(model=Path(model), experts=experts, **(sizes | options))

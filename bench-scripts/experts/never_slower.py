@@ -212,12 +212,12 @@ def chosen_entries(model: Path, options: argparse.Namespace) -> Iterator[Entry]:
         "no slots": {"moe_slots": 1},
         "static": {"experts": {"policy": "static"}},
         "lru": {"experts": {"policy": "lru", "prefetch": False}},
-        "mapped": {"ram": 1 << 50},
+        "mapped": {},
     }
     context = (options.n_gen + 256) // 256 * 256
     asked = set(ways) if options.ways is None else set(options.ways.split(","))
     for name, chosen in ((each, ways[each]) for each in ways if each in asked):
-        settings = Settings(str(model), options.threads, context, 512, options=chosen)
+        settings = Settings(str(model), options.threads, context, 512, name, dict(chosen))
         yield Entry(name, sys.executable, "sharpi_worker.py", settings)
 
 
