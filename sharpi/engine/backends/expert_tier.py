@@ -214,7 +214,9 @@ class ExpertTier(ExpertSlots):
         self._sequences = sequences
         num_drafts = sum([segment.num_drafts for segment in segments])
         self._is_prompt = is_prompt = num_tokens - num_drafts > len(segments)
-        may_predict = self.trials.prefetch is not None and (is_prompt or self._predicts(num_tokens))
+        trials = self.trials
+        pays = trials.prefetches_now if num_tokens == 1 else trials.prefetches
+        may_predict = trials.prefetch is not None and (is_prompt or pays)
         return self.feed.begin_step(may_predict=may_predict, is_prompt=is_prompt)
 
     def _set_policy(self, *, is_timed: bool) -> None:
@@ -223,9 +225,6 @@ class ExpertTier(ExpertSlots):
             self.store.set_learning(self.trials.learns_now if is_timed else self.trials.learns)
         if self._policy_prefetches:
             self.store.set_prefetching(self.trials.prefetches_now or not is_timed)
-
-    def _predicts(self, num_tokens: int) -> bool:
-        return self.trials.prefetches_now if num_tokens == 1 else self.trials.prefetches
 
     def end_step(self, num_tokens: int, seconds: float) -> None:
         """Ends a step; raises ModelFileError if an expert could not be read."""
