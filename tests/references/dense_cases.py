@@ -45,6 +45,7 @@ DENSE_CASES = (
         "chatglm",
         "GlmForCausalLM",
         {"hidden_size": 32, "head_dim": 8, "rope_parameters": HALF_ROTATED},
+        rename="as_chatglm",
     ),
     Case("exaone4", "Exaone4ForCausalLM", WINDOWS | NARROW),
     Case("hunyuan-dense", "HunYuanDenseV1ForCausalLM", NARROW),

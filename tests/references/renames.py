@@ -43,6 +43,11 @@ def as_bailingmoe(folder: Path) -> None:
     _set_config(folder, first_k_dense_replace=0)
 
 
+def as_chatglm(folder: Path) -> None:
+    """GLM-4-9B as it was released: the length of its context is stated under a name of its own."""
+    _set_config(folder, seq_length=2048)
+
+
 def as_cohere2(folder: Path) -> None:
     """Cohere 2 as it was released: the share of each head that rotates is stated."""
     _set_config(folder, rotary_pct=1.0)
