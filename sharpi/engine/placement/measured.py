@@ -147,7 +147,9 @@ def against_plan(plan: TierPlan, tokens_per_second: float, hit_rate: float | Non
     planned, found = f"{least:.1f} to {most:.1f} tokens/s", f"{tokens_per_second:.1f}"
     if hit_rate is not None:
         low, high = (100 * (speed.hit_rate + change) for change in (-HIT_RANGE, HIT_RANGE))
-        planned += f", {max(0.0, low):.0f} to {min(100.0, high):.0f} % hits"
+        is_known, likely = speed.is_hit_rate_known, f"about {100 * speed.hit_rate:.0f}"
+        known = f"{max(0.0, low):.0f} to {min(100.0, high):.0f}"
+        planned += f", {known if is_known else likely} % hits"
         found += f", {100 * hit_rate:.1f} %"
     is_shared = is_busy(_SHARED_LOAD)
     return f"plan {planned}; this run {found}" + (", beside busy programs" if is_shared else "")

@@ -1,6 +1,7 @@
 """What a run shows is kept: the next plan expects its hits, and a run compares itself with it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from sharpi.engine.loader import load_engine
 from sharpi.engine.placement.measured import against_plan, decode_hit_rate
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
-from sharpi.settings import GenerationRequest, RunConfig
+from sharpi.settings import ExpertConfig, GenerationRequest, RunConfig, SpeculationConfig
 from sharpi.settings.sampling import SamplingParams
 from sharpi.tiers.plan import TierPlan
 
@@ -22,7 +23,15 @@ def new_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
 
 
 def config_of(slots: int) -> RunConfig:
-    return RunConfig(model=demo_model(), context_size=512, device="cpu", moe_slots=slots)
+    """Without prefetches, so that hits do not depend on how busy the machine is."""
+    return RunConfig(
+        model=demo_model(),
+        context_size=512,
+        device="cpu",
+        moe_slots=slots,
+        experts=ExpertConfig(prefetch=False),
+        speculation=SpeculationConfig(kinds=()),
+    )
 
 
 def planned(slots: int) -> TierPlan:
@@ -52,7 +61,13 @@ def test_a_plan_after_a_run_knows_the_hits(slots: int) -> None:
     assert hits == pytest.approx(speed.hit_rate, abs=0.05)
 
 
-def test_a_run_is_compared_once_the_machine_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_compared_once_the_machine_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = planned(4)
+    assert "about 73 % hits" in (against_plan(first, 7.0, 0.4) or "")
+    for kept in (tmp_path / "sharpi").iterdir():
+        kept.unlink()
     assert ran(4, seed=1)[1] is None  # no rate was measured yet
     speed = planned(4).speed
     assert speed.is_measured
