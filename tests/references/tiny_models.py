@@ -102,8 +102,10 @@ def _norm_mean(name: str, model_type: str) -> float:
         return 0.0
     if model_type.startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
         return 0.5  # attention is not scaled otherwise
+    if model_type.startswith(("gemma4", "exaone4", "olmo2", "olmo3")) and "post_" in name:
+        return 0.4
     if model_type.startswith("gemma4"):
-        return 0.4 if "post_" in name else 1.0
+        return 1.0
     adds_one = name.endswith("layernorm.weight") or model_type != "muse_glimmer"
     if not adds_one or not model_type.startswith(("gemma", "muse_glimmer")):
         return 1.0
@@ -126,6 +128,7 @@ def _gain(name: str) -> float:
         "mixer.gate.": 2.0,
         "mixer.out_proj": 0.5,
         "mixer.o_proj": 0.5,
+        "mixer.down_proj": 0.4,
         "mixer.experts.down": 0.4,
         "mixer.shared_experts.down": 0.4,
         "conv.out_proj": 0.5,
