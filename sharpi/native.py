@@ -43,10 +43,7 @@ def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> ctypes
 
 
 class NativeObject(Closing):
-    """An object in the library, which `free` frees; raises MemoryError if it was not created.
-
-    `what` names it in messages.
-    """
+    """An object of the library, named `what`, which `free` frees; raises MemoryError without it."""
 
     def __init__(self, address: int | None, free: Callable[[int], object], what: str) -> None:
         if not address:

@@ -41,10 +41,7 @@ class CurrentGpu(threading.local):
 
 
 def enable_peers(cupy: Any, first: int, second: int) -> None:
-    """Lets two GPUs copy directly from each other, if the driver says that they can.
-
-    Otherwise a copy passes through RAM.
-    """
+    """Lets two GPUs copy from each other if the driver can; otherwise a copy passes through RAM."""
     runtime = cupy.cuda.runtime
     for gpu, peer in ((first, second), (second, first)):
         with suppress(runtime.CUDARuntimeError):  # already enabled by another library

@@ -94,10 +94,7 @@ class Device(Protocol):
         """Copies to the host, and waits for the end of the copy."""
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
-        """Compiles kernels in parallel, so that their first launches do not have to.
-
-        Raises KernelError for one that cannot be compiled.
-        """
+        """Compiles kernels in parallel ahead of their launches; raises KernelError."""
 
     def launch(self, launch: Launch) -> None:
         """Launches a kernel; returns before the kernel ends.

@@ -24,10 +24,7 @@ _DRIVERS = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 
 
 def write_word(stream: int, address: int, value: int) -> None:
-    """Makes the stream set a uint32, visible to the host, after all earlier work.
-
-    Raises StreamWordError.
-    """
+    """Makes the stream set a uint32 that the host sees, last; raises StreamWordError."""
     _check("write", _operation("cuStreamWriteValue32_v2")(stream, address, value, 0))
 
 

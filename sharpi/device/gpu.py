@@ -44,10 +44,7 @@ class TorchImport:
             self._error = error
 
     def module(self) -> Any:
-        """Waits for the import, and returns torch.
-
-        Raises DeviceError if torch cannot use the GPU, MissingPackageError if it is not there.
-        """
+        """Returns torch, once imported; raises DeviceError without a GPU, MissingPackageError."""
         if self._thread.ident is not None:
             self._thread.join()
         if isinstance(self._error, DeviceError):

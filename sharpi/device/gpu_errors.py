@@ -50,10 +50,7 @@ class GpuErrors:
             raise self.translated(error) from error
 
     def translated(self, error: BaseException, num_bytes: int | None = None) -> DeviceError:
-        """Returns a DeviceError that describes `error` in one line.
-
-        `num_bytes` is the size of a failed allocation, if known.
-        """
+        """Returns `error` as a DeviceError of one line; `num_bytes`: of a failed allocation."""
         if isinstance(error, self._of_compiler):
             return KernelError(f"a GPU kernel cannot be compiled: {_one_line(error)}")
         if is_out_of_memory(error):

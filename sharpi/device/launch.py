@@ -42,10 +42,7 @@ class Span(Struct, frozen=True):
         return self.memory.address + self.offset
 
     def part(self, offset: int, num_bytes: int) -> "Span":
-        """Returns the span of `num_bytes` at `offset` in this span.
-
-        Raises ValueError for bytes outside this span.
-        """
+        """Returns the span of `num_bytes` at `offset`; raises ValueError beyond this one."""
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self.num_bytes:
             raise ValueError(f"bytes {offset}..{offset + num_bytes} of a span of {self.num_bytes}")
         return Span(self.memory, self.offset + offset, num_bytes)

@@ -41,10 +41,7 @@ class StagedUpload:
         self._threads = ThreadPoolExecutor(THREADS, "upload")
 
     def upload(self, target: int, data: Bytes) -> None:
-        """Starts the copies of `data` to an address of the device.
-
-        The caller may change `data` afterwards.
-        """
+        """Starts the copies of `data` to the device; the caller may change `data` afterwards."""
         filling: deque[tuple[Future[int], int, int]] = deque()
         for start in range(0, data.nbytes, self._chunk_bytes):
             index, self._next = self._next, (self._next + 1) % BUFFERS

@@ -27,10 +27,7 @@ class AnswerParser:
         self._spacing = Spacing()
 
     def feed(self, text: str) -> Iterator[AnswerEvent]:
-        """Adds text and yields its events; holds back text that may be the start of a marker.
-
-        The caller must exhaust the generator.
-        """
+        """Yields the events of added text, to be exhausted; holds back what may begin a marker."""
         self._source.append(text)
         yield from self._read()
 

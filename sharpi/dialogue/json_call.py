@@ -85,10 +85,7 @@ def _escaped(character: str) -> str:
 
 
 def json_value(text: str) -> Any:
-    """Returns the value that a JSON text, or a list or object in Python's notation, stands for.
-
-    Raises ValueError for any other text.
-    """
+    """Returns the value of JSON, or of Python's list or object; raises ValueError otherwise."""
     text = _PYTHON_WORDS.get(text, text)
     if text.startswith(tuple(_OPENING)):
         value, length = JsonSpan().feed(text)

@@ -30,10 +30,7 @@ class Notation(Struct, frozen=True, kw_only=True):
 
 
 class JsonNotation(Notation, frozen=True, kw_only=True):
-    """How one family writes calls as JSON.
-
-    `is_strict`: only objects that name an available tool are calls.
-    """
+    """How a family writes calls as JSON; `is_strict`: only those that name an available tool."""
 
     between: str = ", "
     name_key: str = "name"

@@ -163,10 +163,7 @@ class BracketedCalls(ToolFormat):
 
     @abstractmethod
     def read_one(self, source: AnswerText, calls: Calls) -> Steps[bool]:
-        """Reads a call after its beginning marker, to its end, and yields its events.
-
-        Returns False if the text is not a call.
-        """
+        """Yields the events of a call behind its marker; returns False if the text is none."""
 
     def read_call(self, source: AnswerText, opening: str, calls: Calls) -> Steps[bool]:
         is_begun, count = opening == self.beginning, calls.count

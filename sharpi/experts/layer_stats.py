@@ -103,10 +103,7 @@ class LayerStats(Struct, frozen=True):
         return structs.replace(total, fills=fills, bytes_read=read)
 
     def top(self, number: int = NUM_TOP_EXPERTS) -> tuple[TopExpert, ...]:
-        """Returns at most `number` most used experts, most used first; ties by lower id.
-
-        Unused experts are left out.
-        """
+        """Returns at most `number` used experts, most used first; ties by lower id."""
         total = sum(self.uses)
         order = sorted(range(len(self.uses)), key=lambda expert: (-self.uses[expert], expert))
         used = (expert for expert in order[:number] if self.uses[expert])

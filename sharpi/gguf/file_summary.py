@@ -28,10 +28,7 @@ class TokenizerSummary(Struct, frozen=True):
 
 
 def summarise_tokenizer(metadata: Metadata) -> TokenizerSummary:
-    """Returns the summary of a file's tokenizer.
-
-    Raises ModelFileError, which names the key, for an invalid metadata value.
-    """
+    """Returns a tokenizer's summary; raises ModelFileError, which names the invalid key."""
     return TokenizerSummary(
         model=metadata.find_printable(f"{_PREFIX}model"),
         pre=metadata.find_printable(f"{_PREFIX}pre"),
@@ -142,10 +139,7 @@ class FileSummary(Struct, frozen=True):
 
 
 def summarise(file: GgufFile) -> FileSummary:
-    """Returns the summary of an open file.
-
-    Raises ModelFileError, which names the key, for an invalid metadata value.
-    """
+    """Returns the summary of an open file; raises ModelFileError, which names the invalid key."""
     keys = _Keys(file.metadata)
     experts, experts_used = keys.count("expert_count"), keys.count("expert_used_count")
     tensors = list(file.tensors.values())

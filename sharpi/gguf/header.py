@@ -220,8 +220,5 @@ def is_routed(name: str) -> bool:
 
 
 def is_expert_matrix(name: str) -> bool:
-    """Returns whether a tensor is a weight matrix of routed experts, not a bias.
-
-    The matrices may stay on disk, the biases may not.
-    """
+    """Returns whether a tensor is a matrix of routed experts, which may stay on disk."""
     return is_routed(name) and name.endswith(".weight")

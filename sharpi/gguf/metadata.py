@@ -142,10 +142,7 @@ _SCALARS: dict[int, np.dtype[Any]] = {
 
 
 def read_pairs(cursor: Cursor, count: int) -> dict[str, MetadataValue]:
-    """Reads `count` keys and values in the file's order.
-
-    Raises ModelFileError for a repeated key or a malformed value.
-    """
+    """Reads `count` keys and values in order; raises ModelFileError for a bad or repeated one."""
     values = _Values(cursor)
     pairs: dict[str, MetadataValue] = {}
     for _ in range(count):

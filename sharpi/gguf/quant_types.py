@@ -61,10 +61,7 @@ WITHDRAWN_TYPES = {
 
 
 def row_bytes(quant_type: QuantType, columns: int) -> int:
-    """Returns the bytes of a row of `columns` values.
-
-    Raises ValueError if `columns` is not a multiple of the block's values.
-    """
+    """Returns the bytes of a row; raises ValueError if `columns` are no whole blocks."""
     if columns % quant_type.block_values:
         raise ValueError(
             f"{columns} columns are not a multiple of {quant_type.block_values},"

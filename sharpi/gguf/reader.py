@@ -127,10 +127,7 @@ class GgufFile(Closing, Struct, frozen=True, eq=False):
         return replace(joined, parts=(*self.parts, *other.parts), num_bytes=num_bytes)
 
     def with_all_of(self, other: "GgufFile", prefix: str) -> "GgufFile":
-        """Returns the file with all tensors of `other`, with `prefix` added to their names.
-
-        The parts of `other` become further parts.
-        """
+        """Returns the file with the tensors and parts of `other`, under names with `prefix`."""
         renamed = {
             f"{prefix}{name}": replace(tensor, name=f"{prefix}{name}")
             for name, tensor in other.tensors.items()

@@ -141,10 +141,7 @@ def pack_strings(texts: Iterable[str]) -> StringArray:
 
 
 class TextIndex(Mapping[str, int]):
-    """Maps each text in an array of strings to its index, called its number.
-
-    Of equal texts, the first one's index counts.
-    """
+    """Maps each text in an array of strings to its index, of equal texts the first one's."""
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts if isinstance(texts, StringArray) else pack_strings(texts)

@@ -32,10 +32,7 @@ class HyperparameterReader:
         self.hidden_size = self.count("embedding_length", maximum=1 << 20)
 
     def _model_layers(self, *, may_be_none: bool) -> int:
-        """Returns the number of layers without the last ones for multi-token prediction.
-
-        It may be 0 if `may_be_none` is set.
-        """
+        """Returns the number of layers without those for MTP; 0 is allowed with `may_be_none`."""
         stored, extra = self.count("block_count", maximum=4096), self.num_predict_layers
         if not 0 <= extra < stored + may_be_none:
             raise self.fault(

@@ -43,10 +43,7 @@ class LayerInputGate(Struct, frozen=True):
     activation: Activation
 
     def add(self, ops: Ops[X], x: X, own: X) -> X:
-        """Returns the residual stream x (hidden,) plus the gated input.
-
-        `own` (width,) is the per-layer input of this layer.
-        """
+        """Returns the stream x (hidden,) plus the gated input `own` (width,) of this layer."""
         (gate,) = ops.linear(x, [self.gate])
         (out,) = ops.linear(ops.gated(gate, own, self.activation), [self.projection])
         return ops.add(x, self.norm.apply(ops, out), 1.0)

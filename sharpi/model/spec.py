@@ -151,10 +151,7 @@ def supported_architectures() -> list[str]:
 
 @cache
 def load_spec(architecture: str) -> ArchitectureSpec:
-    """Loads the spec of an architecture.
-
-    Raises UnsupportedModelError, which lists the supported ones, for an unknown name.
-    """
+    """Loads an architecture's spec; raises UnsupportedModelError with the known names."""
     if architecture in _DIFFUSION:
         raise UnsupportedModelError(
             f"{architecture} is a diffusion model, which writes all words of an answer at once; "
@@ -172,10 +169,7 @@ def load_spec(architecture: str) -> ArchitectureSpec:
 
 
 def parse_spec(architecture: str, values: dict[str, Any]) -> ArchitectureSpec:
-    """Returns a spec with the values of a TOML file.
-
-    Raises ValueError, which names the unknown key or value.
-    """
+    """Returns a spec with the values of a TOML file; raises ValueError, which names the bad one."""
     values = dict(values)
     variants = _variants(architecture, values.pop("variants", []))
     _check(architecture, values)

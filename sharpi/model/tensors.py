@@ -122,10 +122,7 @@ class TensorSource(Struct, frozen=True):
         return self.optional_vector(f"{name}.scale", count)
 
     def tensor(self, name: str) -> Tensor:
-        """Returns a tensor and records that it is used.
-
-        Raises ModelFileError if it is missing, UnsupportedModelError for an unknown quant type.
-        """
+        """Returns a tensor, now used; raises ModelFileError or UnsupportedModelError."""
         full_name = self._full_name(name)
         if full_name not in self.file.tensors:
             raise ModelFileError(f"{self.file.path}: tensor {full_name} is missing")

@@ -116,10 +116,7 @@ def _head_layer(tensors: TensorSource, config: ModelConfig, settings: MixerSetti
 
 
 def _divisors(source: TensorSource, config: ModelConfig) -> FloatArray | None:
-    """Returns the divisors of the rope frequencies; None if the file has none.
-
-    Some files have a second set for long contexts.
-    """
+    """Returns the rope's divisors, of long contexts where the file has them; None without."""
     ropes = {mixer.rope for mixer in config.mixers if mixer.rope}
     sizes = {rope.dims // 2 for rope in ropes if rope.is_divided}
     short = source.optional_vector("rope_factors_short.weight", *sizes)
@@ -154,10 +151,7 @@ def notes_on_extra(names: Sequence[str], num_layers: int) -> tuple[str, ...]:
 
 
 def is_extra(name: str, num_layers: int) -> bool:
-    """Returns True for tensors that are never needed to run a model as text.
-
-    They are those of MTP layers, and of images or audio.
-    """
+    """Returns True for tensors that text never needs: those of MTP layers, images and audio."""
     return _predicts_further(name, num_layers) or name.startswith(_PROJECTIONS)
 
 

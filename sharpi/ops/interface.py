@@ -283,10 +283,7 @@ class Ops(Protocol[X]):
         """Computes x * (1 + rate * ln(1 + floor((position + offset) / interval)))."""
 
     def gate_heads(self, gate: X, x: X, activation: HeadGate) -> X:
-        """Multiplies each of `gates` equal parts of x by the activation of its gate.
-
-        x is (gates * width,), gate (gates,).
-        """
+        """Multiplies each of `gates` parts of x (gates * width,) by its activated gate (gates,)."""
 
     def head_linear(self, x: X, stacked: StackedMatrix) -> X:
         """Multiplies head h of x (heads * columns,) by the matrix stacked[h]: (heads * rows,)."""

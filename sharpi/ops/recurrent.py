@@ -29,10 +29,7 @@ class DecayRates(Struct, frozen=True):
 
 
 class ConvolutionShape(Struct, frozen=True):
-    """A causal convolution of each channel.
-
-    Its state is the last `kernel` - 1 inputs, (kernel - 1, channels), oldest first.
-    """
+    """A causal convolution of channels; its state is the last inputs (kernel - 1, channels)."""
 
     layer: int
     channels: int
@@ -148,10 +145,7 @@ def num_states(num_parallel: int, max_drafts: int = 0) -> int:
 
 
 def num_draft_states(num_parallel: int, max_drafts: int) -> int:
-    """Returns the number of states that a check of drafts stores: one after each of its tokens.
-
-    Returns 0 without drafts.
-    """
+    """Returns the states that a check of drafts stores, one after each token; 0 without drafts."""
     return max_drafts + num_parallel if max_drafts else 0
 
 

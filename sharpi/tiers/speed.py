@@ -71,20 +71,14 @@ def _hits_between(share: float, misses: Mapping[float, float]) -> float:
 
 
 def curve(share: float) -> float:
-    """Returns the hit rate on the recorded routes if a `share` of the experts has slots.
-
-    It interpolates between measured points.
-    """
+    """Returns the hit rate on recorded routes with slots for a `share`, between measured points."""
     at = max(1, bisect_left(CURVE, (share, 0.0)))
     (left, low), (right, high) = CURVE[at - 1], CURVE[min(at, len(CURVE) - 1)]
     return low + (high - low) * (share - left) / (right - left) if right > left else high
 
 
 def cumulative_shares(uses: Sequence[int]) -> tuple[float, ...]:
-    """Returns the argument `shares` of `hit_rate`, from the uses of each expert of a layer.
-
-    Empty if all uses are 0.
-    """
+    """Returns `shares` of `hit_rate` from the uses of a layer's experts; empty if all are 0."""
     total = sum(uses)
     return tuple(count / total for count in accumulate(sorted(uses, reverse=True))) if total else ()
 

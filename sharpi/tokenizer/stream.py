@@ -56,10 +56,7 @@ class StopFilter:
         self.found: str | None = None
 
     def feed(self, piece: str) -> str:
-        """Adds text; returns the text that cannot be part of a stop string.
-
-        If a stop string is found, this is the text before it.
-        """
+        """Adds text; returns what is no part of a stop string, or all before one that is found."""
         if not self._stops:
             return piece
         passed = ""

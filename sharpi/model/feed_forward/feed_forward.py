@@ -130,10 +130,7 @@ class RoutedFeedForward(Struct, frozen=True):
         return project(ops, out, self.latent.up, residual, scale)
 
     def predict_routes(self, ops: Ops[X], x: X) -> None:
-        """Predicts this layer's experts: runs its router on an earlier residual stream x.
-
-        The bias of the norm is left out.
-        """
+        """Predicts this layer's experts from an earlier stream x, without the bias of the norm."""
         norm = self.branch.norm
         if norm is not None:
             ops.predict_routes(x, norm.weight, norm.epsilon, self.router_matrix, self.router)
@@ -178,10 +175,7 @@ def optional_expert_weights(
 
 
 def _up_holds_gate(tensors: TensorSource, pattern: str, hidden: int) -> bool:
-    """Returns True if the tensor `up` also holds the rows of the gate (Granite SWA).
-
-    The file then has no separate gate tensor.
-    """
+    """Returns True if `up` also holds the gate's rows (Granite SWA); the gate has no tensor."""
     if tensors.has(f"{pattern % 'gate'}.weight") or not tensors.has(f"{pattern % 'down'}.weight"):
         return False
     up = tensors.stacked(pattern % "up", 1, (None, hidden))

@@ -217,10 +217,7 @@ def read_router(reader: HyperparameterReader, spec: ArchitectureSpec, is_correct
 
 
 def _groups(reader: HyperparameterReader, experts: int) -> tuple[int, int]:
-    """Returns the number of expert groups, and how many of them a token may use.
-
-    Returns (0, 0) if the model has no groups.
-    """
+    """Returns the number of expert groups and how many a token may use; (0, 0) without groups."""
     groups, used = (
         reader.integer("expert_group_count", 0),
         reader.integer("expert_group_used_count", 0),

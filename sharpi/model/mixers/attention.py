@@ -65,10 +65,7 @@ def load_projections(
     kv: KvSource,
     query_holds_gate: bool,
 ) -> Projections:
-    """Loads a layer's projections, from separate tensors or from a fused one.
-
-    Raises ModelFileError for a missing or misshapen tensor.
-    """
+    """Loads projections, fused or not; raises ModelFileError for a missing or misshapen tensor."""
     q_rows = shape.num_heads * shape.key_dim * (2 if query_holds_gate else 1)
     k_rows, v_rows = shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim
     gate = _load_gate(tensors, shape, hidden)
@@ -86,10 +83,7 @@ def load_projections(
 
 
 def _load_gate(tensors: TensorSource, shape: AttentionShape, hidden: int) -> Matrix | None:
-    """Loads the matrix of the gate; returns None if the file has none.
-
-    It has one row per value of the attention output, or one row per head.
-    """
+    """Loads the gate, of a row for each value of attention or each head; None without."""
     gate = tensors.optional_matrix("attn_gate", (None, hidden))
     if gate is None or gate.rows == shape.num_heads:
         return gate
@@ -197,10 +191,7 @@ class Attention(Struct, frozen=True):
         return self._gated(ops, projected.gate, mixed)
 
     def _gated(self, ops: Ops[X], gate: X, mixed: X) -> X:
-        """Applies the gate to the attention output `mixed` (num_heads * value_dim,).
-
-        The gate has one value per value of `mixed`, or one per head.
-        """
+        """Applies the gate, of values or heads, to attention's `mixed` (num_heads * value_dim,)."""
         shape, kind = self.settings.shape, self.settings.gate
         matrix = self.projections.gate
         is_whole = matrix is None or matrix.rows == shape.num_heads * shape.value_dim

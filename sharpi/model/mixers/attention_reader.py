@@ -76,10 +76,7 @@ class RopeReader:
         return scaling
 
     def _rotates(self) -> bool:
-        """Returns True if the model has rotary embeddings at all.
-
-        In Granite files, the flag `rope.scaling.finetuned` decides.
-        """
+        """Returns True if the model rotates; Granite's files say so in `rope.scaling.finetuned`."""
         if self._spec.rope_use == "flagged":
             return self._reader.flag("rope.scaling.finetuned", True)
         return self._spec.rope_use == "always"
@@ -182,10 +179,7 @@ class AttentionReader:
         return reader.num_layers - shared
 
     def _storing_layer(self, layer: int) -> int:
-        """Returns the layer whose keys and values this one reads.
-
-        It is the layer itself, or the last layer with the same window that stores keys.
-        """
+        """Returns the layer whose keys this one reads: itself, or the last of its window."""
         if layer < self._num_storing:
             return layer
         alike = [i for i in range(self._num_storing) if self._windows[i] == self._windows[layer]]
@@ -201,10 +195,7 @@ class AttentionReader:
 
 
 def read_windows(reader: HyperparameterReader, spec: ArchitectureSpec) -> list[int]:
-    """Returns each layer's attention window in positions, 0 for unlimited.
-
-    Raises ModelFileError for a negative window.
-    """
+    """Returns each layer's window in positions, 0 for none; raises ModelFileError below 0."""
     size = reader.integer("attention.sliding_window", spec.chunk_size)
     if size < 0:
         raise reader.fault(f"{reader.name('attention.sliding_window')} is {size}, less than 0")

@@ -183,10 +183,7 @@ class LatentAttention(Struct, frozen=True):
         return queries, compressed
 
     def _absorb(self, ops: Ops[X], queries: X, angles: Angles[X]) -> X:
-        """Applies the matrix for keys to the queries.
-
-        Returns for each head the query for the latent vector, then the rotated query.
-        """
+        """Returns each head's query for the latent vector, then the rotated query."""
         s, heads = self.settings, self.settings.kv_shape.num_heads
         plain, rotated = ops.split(queries, [s.plain_dim, s.rotated_dim], heads)
         rotated = angles.rotate(rotated, heads, s.rope)
@@ -271,10 +268,7 @@ class LatentAttentionReader:
             )
 
     def _sharpness(self) -> float:
-        """Returns the factor of the attention scale with YaRN: (1 + multiplier * ln(factor))^2.
-
-        It is 1 without YaRN.
-        """
+        """Returns the factor of the attention scale: with YaRN (1 + multiplier * ln(factor))^2."""
         if self._scaling.kind != "yarn":
             return 1.0
         multiplier = self._reader.number(_MULTIPLIER, 0.0)

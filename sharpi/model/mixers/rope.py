@@ -137,10 +137,7 @@ def rope_table(
 
 
 def yarn_attention_factor(factor: float, multiplier: float = 1.0) -> float:
-    """Returns the factor by which YaRN multiplies cosines and sines.
-
-    `factor` is the factor of the context.
-    """
+    """Returns what YaRN multiplies cosines and sines by; `factor` is that of the context."""
     return 1.0 + 0.1 * multiplier * math.log(factor)
 
 

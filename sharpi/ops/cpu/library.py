@@ -107,10 +107,7 @@ def dequantise_rows(quant_type: QuantType, rows: npt.NDArray[np.uint8], columns:
 
 
 class Place(Protocol):
-    """The cores, NUMA node, cache group and relative speed of a thread.
-
-    sharpi/hardware/topology.py implements it.
-    """
+    """A thread's cores, NUMA node, cache group and speed; hardware/topology.py implements it."""
 
     @property
     def cores(self) -> tuple[int, ...]: ...

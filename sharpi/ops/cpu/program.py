@@ -187,10 +187,7 @@ class StepArrays:
         return rows
 
     def request_outputs(self, first: int, rows: IntArray | int, count: int = 1) -> None:
-        """Requests the logits of `count` tokens, whose rows in the step are `rows`.
-
-        They become the outputs `first`, `first` + 1, ...
-        """
+        """Requests the logits of `rows` of the step, which become the outputs from `first` on."""
         self._outputs[first : first + count] = rows
 
 

@@ -27,10 +27,7 @@ _SUMS_OF_BLOCK, _SUM_BYTES = 8, 4
 
 
 class GpuLimits:
-    """The best reading rates of a GPU measured so far, in bytes per second.
-
-    Each measurement frees its memory when it ends.
-    """
+    """The best reading rates of a GPU so far, in bytes/s; a measurement frees its memory."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -78,10 +78,7 @@ class WindowFrames(Struct):
             self._free.append(frame)
 
     def begin(self, position: int, end: int, pages: IntArray) -> None:
-        """Prepares a step that computes tokens `position` up to `end` of one sequence.
-
-        `pages` is the sequence's page table.
-        """
+        """Prepares a step of tokens `position` to `end` of a sequence, whose pages are `pages`."""
         for page in tuple(self._passing):
             self.drop(page)
         if end - position > self.batch_size:

@@ -96,10 +96,7 @@ PLANES: Final[dict[Rounding, int]] = {"int8": 1, "int16": 2, "f32": 0}
 
 
 def activation_bytes(columns: int, planes: int) -> int:
-    """Returns the bytes of a quantised activation row; 0 if `planes` is 0.
-
-    `columns` is a multiple of 32.
-    """
+    """Returns the bytes of a quantised row of `columns`, a multiple of 32; 0 if `planes` is 0."""
     return planes * ((columns * 5 // 4 + 15) // 16 * 16)
 
 

@@ -129,10 +129,7 @@ class Recording:
         return [each for each in values if each.first < cut <= each.last]
 
     def read_floats(self, *values: RecordedTensor) -> None:
-        """Declares that the next operation reads the floats of these values.
-
-        Pending norm and RoPE of their heads are appended first.
-        """
+        """Declares that these floats are read next; appends pending norms and RoPE of heads."""
         for value in values:
             self._apply_pending(value)
         for value in values:
@@ -188,10 +185,7 @@ class Recording:
         )
 
     def take_pending(self, value: RecordedTensor) -> PendingHeads | None:
-        """Removes and returns a value's pending norm and RoPE, which the next operation must apply.
-
-        Returns None if nothing is pending.
-        """
+        """Takes a value's pending norm and RoPE for the next operation to apply; None without."""
         pending, value.pending = value.pending, None
         self.read_floats(value)
         if pending is not None and pending.angles is not None:

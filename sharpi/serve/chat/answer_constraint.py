@@ -62,10 +62,7 @@ def _of_schema(grammars: Grammars, shape: AnswerShape) -> GrammarConstraint:
 
 
 class AnswerConstraint:
-    """Builds the constraint on one answer to `prompt`.
-
-    After `build`, `notes` name what is not enforced, each on a line.
-    """
+    """Builds the constraint on an answer; `notes` then name what is not enforced."""
 
     def __init__(
         self, grammars: Grammars, dialogue: DialogueFormat, call: ChatCall, prompt: str

@@ -33,10 +33,7 @@ _LONG_TEXT = " a" * 4096
 
 
 class ChatModel:
-    """Renders prompts, builds constraints and parsers for one loaded model.
-
-    The methods may be slow, and any thread may call them.
-    """
+    """Renders prompts, builds constraints and parsers of a model, slowly and on any thread."""
 
     def __init__(
         self,

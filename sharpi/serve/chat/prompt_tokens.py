@@ -107,10 +107,7 @@ def _prompt(value: Any, limit: PromptLimit) -> tuple[str, list[int]]:
 
 
 class PromptMemory:
-    """Stores prompts with their answers, as text and as ids; drops the least recently used first.
-
-    Any thread may use it.
-    """
+    """Prompts with their answers as text and ids, for any thread; drops the oldest used first."""
 
     def __init__(self, limit: PromptLimit) -> None:
         self._tokenizer, self._limit = limit.tokenizer, limit

@@ -33,10 +33,7 @@ class AnswerRequest(Struct, frozen=True, eq=False):
 
 
 class AnswerQueue:
-    """The queue of items of all answers to a request; any thread may `put`.
-
-    It must be created on the event loop.
-    """
+    """All answers' items of a request, made on the event loop; any thread may `put`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -44,10 +44,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class HostView(NamedTuple):
-    """The arrays of a mailbox in the host's memory.
-
-    An item is a token's input with one of its experts.
-    """
+    """The arrays of a mailbox in the host's memory; an item is a token's input with an expert."""
 
     request: Ints  # (1,)
     reply: Ints  # (1,)
@@ -124,10 +121,7 @@ class HostExperts:
             raise SharpiError("not enough memory for the CPU's part of the experts")
 
     def add(self, expert_weights: ExpertWeights, activation: Activation) -> None:
-        """Adds a layer whose experts the GPU may request.
-
-        Raises SharpiError if there is too little memory for its buffers.
-        """
+        """Adds a layer whose experts the GPU may request; raises SharpiError without memory."""
         program = Program(self._limits, np.zeros(0, np.uint8), [])
         program.append(OpKind.EXPERTS, self._params(expert_weights, activation, program))
         program.seal_scratch(within=self._programs)
@@ -162,18 +156,12 @@ class HostExperts:
         )
 
     def await_next(self) -> None:
-        """Waits until the next request of the step has been computed.
-
-        Raises DeviceError if the GPU sends no request within the time limit.
-        """
+        """Waits until the next request is computed; raises DeviceError if none comes in time."""
         self._num_replies += 1
         self._check(self._library.sharpi_misses_await(self._handle, self._num_replies))
 
     def end(self) -> None:
-        """Waits until all requests of the step have been computed.
-
-        Raises DeviceError as `await_next` does.
-        """
+        """Waits until all requests of the step are computed; raises DeviceError as `await_next`."""
         self._check(self._library.sharpi_misses_await(self._handle, self._num_requests))
 
     def cancel(self) -> None:

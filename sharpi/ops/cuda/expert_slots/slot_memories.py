@@ -133,10 +133,7 @@ class SlotMemories:
         }
 
     def referenced(self, number: int) -> Iterator[Span]:
-        """Yields the memory to which a layer's address tables may point.
-
-        It does not include the buffers of `ExpertStream`.
-        """
+        """Yields the memory that a layer's address tables may point to, without `ExpertStream`."""
         for piece in self.pieces(number):
             yield from (s for s in (piece.slots, piece.staging, piece.early) if s is not None)
             yield from piece.referenced

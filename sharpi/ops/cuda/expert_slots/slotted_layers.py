@@ -43,10 +43,7 @@ def gpu_matrix(
 
 
 class SlotMoves:
-    """The host's record of which expert is in which slot.
-
-    `upload_residents` copies it to the device.
-    """
+    """The host's record of which expert is in which slot; `upload_residents` copies it."""
 
     def __init__(self, device: Device, memories: SlotMemories) -> None:
         self._device, self._memories = device, memories
@@ -89,10 +86,7 @@ class SlotMoves:
     def move_in(
         self, number: int, expert: int, victim: int | None, tensors: Sequence[HostArray]
     ) -> None:
-        """Uploads an expert's tensors to the slot of the expert `victim`, which is evicted.
-
-        With None, the expert gets a free slot.
-        """
+        """Uploads an expert to the slot of `victim`, which is evicted; to a free one with None."""
         slots = self._in_slot[number]
         if victim is None:
             slots.append(expert)
@@ -160,19 +154,13 @@ class SlottedLayers(SlotMemories):
         return s.num_early > 0 and s.reads_host_copies(number) and number in s.first
 
     def step(self, number: int, step: StepShape) -> StepShape:
-        """Returns the step's shape with the miss mode of a layer.
-
-        It is "cpu" for layers whose missed experts the CPU always computes.
-        """
+        """Returns the step's shape with a layer's miss mode; "cpu" where it always computes."""
         if number in self.settings.computed:
             return step._replace(misses="cpu")
         return step
 
     def register(self, expert_weights: ExpertWeights, rows: Rows) -> int:
-        """Registers a layer by its experts, and returns the layer's number.
-
-        `rows` is the kind of rows for which the experts are computed.
-        """
+        """Registers a layer by its experts and the kind of its `rows`; returns its number."""
         assert expert_weights.layer is not None
         for stacked in matrices_of(expert_weights):
             self._weights.register(stacked.bias, stacked.scales)
@@ -191,10 +179,7 @@ class SlottedLayers(SlotMemories):
         return SlotMoves(self._device, self)
 
     def decode_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:
-        """Returns a layer's stacked matrices with the address tables for decode.
-
-        The slot kernels maintain these tables.
-        """
+        """Returns a layer's stacked matrices with decode's address tables, kept by slot kernels."""
         return self._gpu_matrices(number, self.addresses(number))
 
     def batch_matrices(self, number: int) -> tuple[GpuStackedMatrix, ...]:

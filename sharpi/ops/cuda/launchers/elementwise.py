@@ -16,10 +16,7 @@ def _blocks(count: int) -> tuple[int]:
 
 
 def add_scaled(a: Span | None, b: Span, out: Span, *, count: int, scale: float) -> Launch:
-    """Computes out = a + scale * b of `count` floats; out may be a or b.
-
-    Without `a`, out = scale * b.
-    """
+    """Computes out = a + scale * b of `count` floats, without `a` scale * b; out may be a or b."""
     return Launch.of("add_scaled", _blocks(count), _THREADS, (a, b, out, count, scale), [out])
 
 

@@ -42,10 +42,7 @@ def linear(
     residual: RecordedTensor | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Appends out = residual + scale * (W x + bias) for each part.
-
-    With a `residual` there must be a single part.
-    """
+    """Appends out = residual + scale * (W x + bias) for each part; one part with a `residual`."""
     for part in parts:
         register_matrix(recording, part.matrix)
     declare_input(recording, x, [part.matrix for part in parts])

@@ -226,10 +226,7 @@ class GpuRecorder(RowsOnGpu, RecurrentOnGpu):
         return out
 
     def finish(self, logits: RecordedTensor, hidden: RecordedTensor | None = None) -> GpuProgram:
-        """Allocates the buffers, loads the weights and makes the program.
-
-        `hidden` can be read after a step, as the logits can.
-        """
+        """Allocates buffers, loads weights, makes the program; `hidden` can be read after steps."""
         rec = self._recording
         rec.keep(logits)
         if hidden is not None:

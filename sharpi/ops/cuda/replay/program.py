@@ -31,10 +31,7 @@ class NextStep(Struct, frozen=True):
         return cls(before._replace(pages=before.pages[: _num_pages(before)].copy()), shape, reply)
 
     def is_for(self, sequences: Sequence[SequenceInputs], shape: StepShape, token: int) -> bool:
-        """Returns True if `sequences` and `shape` are those of this started step.
-
-        `token` is the token id with which the GPU started it.
-        """
+        """Returns True if these are the step's, which the GPU started with the id `token`."""
         if shape != self.shape or len(sequences) != 1:
             return False
         sequence, before = sequences[0], self.before
@@ -210,10 +207,7 @@ class GpuProgram:
         return self.outputs.read(self._hidden, count)
 
     def largest(self) -> int:
-        """Waits for a step run with `largest`, and returns the id of its largest logit.
-
-        Returns -1 if that logit is not finite.
-        """
+        """Returns the id of the largest logit of a step run with `largest`; -1 if not finite."""
         assert self._reply is not None
         return self.outputs.receive(self._reply)
 

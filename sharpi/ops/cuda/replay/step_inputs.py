@@ -90,10 +90,7 @@ class StepInputs:
         return self.ids.part(0, _INT_BYTES), self.positions.part(0, _INT_BYTES)
 
     def tables(self, *, of_windows: bool) -> Span:
-        """Returns the page tables of all sequences.
-
-        With `of_windows`, they are those of sliding-window layers, which list frames.
-        """
+        """Returns all page tables; `of_windows`: those of windows, which list frames."""
         return self.window_tables if of_windows else self.page_tables
 
     def write(self, sequences: Sequence[SequenceInputs]) -> None:

@@ -55,10 +55,7 @@ def kernel_of(file: str, stem: str, size: int, types: KvTypes) -> Kernel:
 
 
 def variant(value_dim: int) -> int:
-    """Returns the number in the name of the entry point for `value_dim`.
-
-    It is the largest value_dim that this entry point supports.
-    """
+    """Returns the number in the entry point's name: the largest value_dim that it supports."""
     return min(most for most in _VARIANTS if most >= value_dim)
 
 
