@@ -14,9 +14,9 @@
     using namespace sharpi;                                                                        \
     const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens}; \
     const int head = blockIdx.y;                                                                   \
-    delta_net<HELD>(qkv, beta, alpha, a[head], dt_bias[head], out, slice,                          \
-                    {slice.first(), slice.end(), key_heads, value_heads, key_dim, value_dim,       \
-                     stride, tiled, epsilon});                                                     \
+    delta_rule<HELD>(qkv, beta, HeadDecay{alpha, a[head], dt_bias[head], 0.f}, out, slice,         \
+                     {slice.first(), slice.end(), key_heads, value_heads, key_dim, value_dim,      \
+                      stride, tiled, epsilon});                                                    \
   }
 
 #if HAS_SIZE(16)

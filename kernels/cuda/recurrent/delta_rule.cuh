@@ -30,19 +30,46 @@ struct UnitRows {
   }
 };
 
-// The decays of a token's keys, and the key with which the state is read before it decays.
-struct KeyDecays {
-  float decay[kMaxKeys], recall[kMaxKeys];
+// One decay for each head: alpha (T, value_heads).
+struct HeadDecay {
+  const float* alpha;
+  float a, dt_bias, decay;
 
-  // Each thread reads what it wrote itself of `key`.
-  __device__ __forceinline__ void load(const float* key, const float* alpha, const float* dt_bias,
-                                       float a, float floor, int keys, int held) {
+  __device__ __forceinline__ void load(const UnitRows&, size_t gate, int, int) {
+    decay = expf(a * softplus(alpha[gate] + dt_bias));
+  }
+  // The state is read before it decays.
+  __device__ __forceinline__ const float* recall(const UnitRows& rows) const { return rows.key; }
+  __device__ __forceinline__ float wrong(float value, float recalled) const {
+    return __fmaf_rn(-decay, recalled, value);
+  }
+  __device__ __forceinline__ float of_keys() const { return decay; }
+};
+
+// The decays of a token's keys, and the key with which the state is read before it decays.
+struct DecayedKeys {
+  float decay[kMaxKeys], recall[kMaxKeys];
+};
+
+// A decay for each key: alpha (T, value_heads, key_dim), dt_bias (key_dim,) of the head.
+struct KeyDecay {
+  DecayedKeys& keys_of;
+  const float *alpha, *dt_bias;
+  float a, floor;
+
+  // Each thread reads what it wrote itself of the key.
+  __device__ __forceinline__ void load(const UnitRows& rows, size_t gate, int keys, int held) {
     for (int i = threadIdx.x; i < held; i += blockDim.x) {
-      const float x = i < keys ? alpha[i] + dt_bias[i] : 0.f;
-      decay[i] = expf(floor < 0.f ? floor / (1.f + expf(a * x)) : a * softplus(x));
-      recall[i] = decay[i] * key[i];
+      const float x = i < keys ? alpha[gate * keys + i] + dt_bias[i] : 0.f;
+      keys_of.decay[i] = expf(floor < 0.f ? floor / (1.f + expf(a * x)) : a * softplus(x));
+      keys_of.recall[i] = keys_of.decay[i] * rows.key[i];
     }
   }
+  __device__ __forceinline__ const float* recall(const UnitRows&) const { return keys_of.recall; }
+  __device__ __forceinline__ float wrong(float value, float recalled) const {
+    return value - recalled;
+  }
+  __device__ __forceinline__ const float* of_keys() const { return keys_of.decay; }
 };
 
 struct DeltaNetSizes {
@@ -57,12 +84,13 @@ struct DeltaNetSizes {
   }
 };
 
-template <int kHeld>
-__device__ __forceinline__ void delta_net(const float* qkv, const float* beta, const float* alpha,
-                                          float a, float dt_bias, float* out,
-                                          const StateSlice& slice, const DeltaNetSizes& s) {
+template <int kHeld, class Decay>
+__device__ __forceinline__ void delta_rule(const float* qkv, const float* beta, Decay decay,
+                                           float* out, const StateSlice& slice,
+                                           const DeltaNetSizes& s) {
   __shared__ UnitRows rows;
   __shared__ WarpSums recalled, given;
+  constexpr int kKeys = kStateWarps * kHeld;
   const int head = blockIdx.y, keys = s.key_dim, column = StateTile<kHeld>::column();
   const size_t of_head = size_t(head) * keys * s.stride;
   const bool is_there = column < s.value_dim, branches = slice.branches();
@@ -73,51 +101,14 @@ __device__ __forceinline__ void delta_net(const float* qkv, const float* beta, c
     const float* row = qkv + size_t(t) * s.width();
     const float* query = row + s.key_head(head) * keys;
     const size_t gate = size_t(t) * s.value_heads + head;
-    rows.load(query, query + s.key_heads * keys, keys, kStateWarps * kHeld, s.epsilon, scale);
-    __syncthreads();
-    const float decay = expf(a * softplus(alpha[gate] + dt_bias));
-    recalled.put(tile.read(rows.key));
-    __syncthreads();
-    const float* values = row + 2 * s.key_heads * keys + head * s.value_dim;
-    const float value = is_there ? values[column] : 0.f;
-    const float wrong = __fmaf_rn(-decay, recalled.whole(), value);
-    tile.write(rows.key, decay, wrong / (1.f + expf(-beta[gate])));
-    given.put(tile.read(rows.query));
-    __syncthreads();
-    if (threadIdx.x < kWarp && is_there) out[gate * s.value_dim + column] = given.whole();
-    if (branches) tile.store(slice.after_token(t) + of_head, keys, s.stride, is_there);
-  }
-  if (!branches) tile.store(slice.at() + of_head, keys, s.stride, is_there);
-}
-
-// The same with a decay for each key: alpha (T, value_heads, key_dim), dt_bias (value_heads,
-// key_dim).
-template <int kHeld>
-__device__ __forceinline__ void kimi_delta(const float* qkv, const float* beta, const float* alpha,
-                                           float a, const float* dt_bias, float floor, float* out,
-                                           const StateSlice& slice, const DeltaNetSizes& s) {
-  __shared__ UnitRows rows;
-  __shared__ KeyDecays decays;
-  __shared__ WarpSums recalled, given;
-  const int head = blockIdx.y, keys = s.key_dim, column = StateTile<kHeld>::column();
-  const size_t of_head = size_t(head) * keys * s.stride;
-  const bool is_there = column < s.value_dim, branches = slice.branches();
-  const float scale = 1.f / sqrtf(float(keys));
-  StateTile<kHeld> tile;
-  tile.load(slice.at() + of_head, keys, s.stride, is_there && !slice.is_new());
-  for (int t = s.first; t < s.end; t++) {
-    const float* row = qkv + size_t(t) * s.width();
-    const float* query = row + s.key_head(head) * keys;
-    const size_t gate = size_t(t) * s.value_heads + head;
-    constexpr int kKeys = kStateWarps * kHeld;
     rows.load(query, query + s.key_heads * keys, keys, kKeys, s.epsilon, scale);
-    decays.load(rows.key, alpha + gate * keys, dt_bias + head * keys, a, floor, keys, kKeys);
+    decay.load(rows, gate, keys, kKeys);
     __syncthreads();
-    recalled.put(tile.read(decays.recall));
+    recalled.put(tile.read(decay.recall(rows)));
     __syncthreads();
     const float* values = row + 2 * s.key_heads * keys + head * s.value_dim;
-    const float wrong = (is_there ? values[column] : 0.f) - recalled.whole();
-    tile.write(rows.key, decays.decay, wrong / (1.f + expf(-beta[gate])));
+    const float wrong = decay.wrong(is_there ? values[column] : 0.f, recalled.whole());
+    tile.write(rows.key, decay.of_keys(), wrong / (1.f + expf(-beta[gate])));
     given.put(tile.read(rows.query));
     __syncthreads();
     if (threadIdx.x < kWarp && is_there) out[gate * s.value_dim + column] = given.whole();

@@ -12,8 +12,10 @@
            int stride, int tiled, float epsilon, float floor) {                                    \
     using namespace sharpi;                                                                        \
     const StateSlice slice{states, index, positions, starts, after, state_stride, offset, tokens}; \
+    __shared__ DecayedKeys decayed;                                                                \
     const int head = blockIdx.y;                                                                   \
-    kimi_delta<HELD>(qkv, beta, alpha, a[head], dt_bias, floor, out, slice,                        \
+    const KeyDecay decay{decayed, alpha, dt_bias + head * key_dim, a[head], floor};                \
+    delta_rule<HELD>(qkv, beta, decay, out, slice,                                                 \
                      {slice.first(), slice.end(), key_heads, value_heads, key_dim, value_dim,      \
                       stride, tiled, epsilon});                                                    \
   }
