@@ -114,7 +114,8 @@ def _disk(path: Path, in_flight: int | None = None) -> _Measured:
 def known_misses(file: GgufFile) -> dict[float, float]:
     """Returns the misses of earlier runs by the share of slots; see `hit_rate` of the planner."""
     found = known_figures(_misses_name(file))
-    return {int(percent) / 100: misses for percent, misses in found.items()}
+    percents = {int(percent): misses for percent, misses in found.items()}
+    return {percent / 100: misses for percent, misses in percents.items() if percent < 100}
 
 
 def keep_hits(file: GgufFile, plan: TierPlan, stats: "ExpertStats") -> None:
@@ -122,7 +123,7 @@ def keep_hits(file: GgufFile, plan: TierPlan, stats: "ExpertStats") -> None:
     shares = [layer.num_resident / layer.num_experts for layer in plan.layers if layer.num_experts]
     share, hits = sum(shares) / len(shares), decode_hit_rate(stats)
     if hits is not None and stats.num_tokens >= LEAST_TOKENS and share < 1:
-        keep(f"{_misses_name(file)}{round(100 * share)}", (1 - hits) / (1 - curve(share)))
+        keep(f"{_misses_name(file)}{int(100 * share)}", (1 - hits) / (1 - curve(share)))
 
 
 def decode_hit_rate(stats: "ExpertStats | None") -> float | None:

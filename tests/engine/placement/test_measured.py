@@ -2,12 +2,20 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sharpi.cli.commands.plan import plan_for
 from sharpi.engine.loader import load_engine
-from sharpi.engine.placement.measured import against_plan, decode_hit_rate
+from sharpi.engine.placement.measured import (
+    against_plan,
+    decode_hit_rate,
+    keep_hits,
+    known_misses,
+)
+from sharpi.experts.layer_stats import PhaseCounts
 from sharpi.gguf.reader import open_gguf
 from sharpi.resources import demo_model
 from sharpi.settings import ExpertConfig, GenerationRequest, RunConfig, SpeculationConfig
@@ -59,6 +67,19 @@ def test_a_plan_after_a_run_knows_the_hits(slots: int) -> None:
     assert speed.is_hit_rate_known
     hits, _ = ran(slots, seed=2)
     assert hits == pytest.approx(speed.hit_rate, abs=0.05)
+
+
+def test_a_run_that_lacked_a_slot_or_two_is_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = SimpleNamespace(num_resident=255, num_experts=256)
+    decoded = SimpleNamespace(decode=PhaseCounts(accesses=400, hits=399))
+    stats = SimpleNamespace(layers=[decoded], num_tokens=100)
+    with open_gguf(demo_model()) as file:
+        keep_hits(file, cast("TierPlan", SimpleNamespace(layers=[layer])), cast("Any", stats))
+        assert list(known_misses(file)) == [0.99]
+        monkeypatch.setattr("sharpi.engine.placement.measured.known_figures", lambda _: {"100": 1})
+        assert known_misses(file) == {}  # all were resident: nothing follows for fewer slots
+    for slots in (4, 15):
+        assert 0 < planned(slots).speed.hit_rate <= 1
 
 
 def test_a_run_is_compared_once_the_machine_is_known(
