@@ -30,7 +30,7 @@ class _Rate(Struct, frozen=True):
 
 def kept_rate(name: str, measure: Callable[[], float]) -> float:
     """Returns the rate `name` in bytes per second: as kept, or as `measure` returns it now."""
-    found = _recent(name)
+    found = _recent().get(name)
     if found is not None and not found.is_disturbed:
         return found.bytes_per_second
     rate = measure()
@@ -46,10 +46,9 @@ def is_busy(share: float) -> bool:
     return os.getloadavg()[0] > share * len(usable_cores())
 
 
-def known_rate(name: str) -> float | None:
-    """Returns the rate `name` as it was kept at most a week ago, else None."""
-    found = _recent(name)
-    return None if found is None else found.bytes_per_second
+def recent_rates() -> dict[str, float]:
+    """Returns the rates that were kept at most a week ago, by name."""
+    return {name: kept.bytes_per_second for name, kept in _recent().items()}
 
 
 def known_figures(beginning: str) -> dict[str, float]:
@@ -69,9 +68,9 @@ def keep(name: str, rate: float, *, is_disturbed: bool = False) -> None:
         write_atomically(_path(), msgspec.json.encode(kept))
 
 
-def _recent(name: str) -> _Rate | None:
-    found = _read().get(name)
-    return found if found and 0 <= time.time() - found.at < _KEPT_SECONDS else None
+def _recent() -> dict[str, _Rate]:
+    now = time.time()
+    return {name: kept for name, kept in _read().items() if 0 <= now - kept.at < _KEPT_SECONDS}
 
 
 def _read() -> dict[str, _Rate]:

@@ -13,7 +13,7 @@ from sharpi.gguf.header import is_routed
 from sharpi.gguf.quant_types import QuantType
 from sharpi.gguf.reader import GgufFile
 from sharpi.hardware.info import Rates
-from sharpi.hardware.kept_rates import is_busy, keep, kept_rate, known_figures, known_rate
+from sharpi.hardware.kept_rates import is_busy, keep, kept_rate, known_figures, recent_rates
 from sharpi.model.config import ModelConfig
 from sharpi.model.tensors import SUPPORTED_TYPES
 from sharpi.tiers.plan import TierPlan
@@ -40,7 +40,8 @@ def measured_rates(
 
 def known_rates(file: GgufFile, model: ModelConfig, settings: EngineSettings) -> Rates:
     """Returns the rates that are kept; measures nothing."""
-    return _rates((RAM_READ, DISK_READ), file, model, settings, lambda each: known_rate(each[0]))
+    kept = recent_rates()
+    return _rates((RAM_READ, DISK_READ), file, model, settings, lambda each: kept.get(each[0]))
 
 
 def _rates(
